@@ -36,9 +36,11 @@ command tutti and the shared libraries libtutti and libtutti_train.
 
 Your own networks in C files, and programs that use the libraries, need
 libtutti-dev and a C compiler.")
+# SQLite and PostgreSQL's library (below) are opened at run time, by studies of `tutti tune`.
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS libsqlite3-0)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libtutti-dev, gcc, tutti-mpi")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libtutti-dev, gcc, tutti-mpi, libpq5")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=") # before 1.0 any version may change the interface
 

@@ -20,12 +20,14 @@ set(TUTTI_TEST_ENVIRONMENT
 # heavy in builds with a sanitizer.
 set(TUTTI_HEAVY_TESTS
   cases_on_cpu_with_2   # cases_on_cpu_with_1 has the same shapes
+  bench_on_hosts        # test_group_kinds has the collectives, in threads
   cli_bench             # cli_train runs the same steps
   cuda_convolutions     # kernels are not instrumented; cases_on_emulated_gpu covers the host code
   cuda_folds
   cuda_whole_networks
   hung_gpu              # test_hung_gpu tests the same, in one process
   lost_gpu              # test_cuda_failures fails the same calls, in one process
+  mismatches            # test_monitor has the messages of processes, in one
   train_on_ranks        # test_group_kinds has the collectives, in threads
   training_digests
   test_cpu_conv         # cases_on_cpu_with_1 has smaller ones

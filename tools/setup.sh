@@ -18,8 +18,12 @@ oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev          | f
 lapack      | pkg-config --exists lapack              | liblapack-dev        | fast linear algebra on the CPU
 libpng      | pkg-config --exists libpng              | libpng-dev           | PNG images
 libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg-dev          | JPEG images
+giflib      | test -e /usr/include/gif_lib.h          | libgif-dev           | GIF images
+libwebp     | pkg-config --exists libwebp             | libwebp-dev          | WebP images
 libcurl     | pkg-config --exists libcurl             | libcurl4-openssl-dev | downloading data sets
 zlib        | test -e /usr/include/zlib.h             | zlib1g-dev           | compressed data sets
+SQLite      | setup_has_library libsqlite3.so.0       | libsqlite3-0         | studies of tutti tune
+libpq       | setup_has_library libpq.so.5            | libpq5               | studies in a PostgreSQL database
 '
 setup_needs_check='
 cmocka      | pkg-config --exists cmocka              | libcmocka-dev
@@ -31,6 +35,7 @@ mandoc      | command -v mandoc                       | mandoc
 mpicc       | command -v mpicc                        | libopenmpi-dev
 mpirun      | command -v mpirun                       | openmpi-bin
 iproute2    | test -x /usr/sbin/tc -o -x /sbin/tc     | iproute2
+PostgreSQL  | compgen -G '/usr/lib/postgresql/*/bin/postgres' | postgresql
 '
 setup_needs_long='
 Slurm       | test -x /usr/sbin/slurmctld             | slurm-wlm
@@ -49,6 +54,9 @@ setup_has_libfuzzer() {
     local resources
     resources=$(clang -print-resource-dir) && [[ -e $resources/lib/linux/libclang_rt.fuzzer-$(uname -m).a ]]
 }
+
+# Libraries that are opened at run time, for which no headers are needed.
+setup_has_library() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1"; }
 
 # setup_missing GROUP…: prints a line "package|feature" for each missing dependency.
 setup_missing() {

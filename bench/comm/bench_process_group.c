@@ -55,10 +55,7 @@ static tu_status store(void *context, const tu_combination *what, const tu__segm
 
 static tu_status run(tu_process_group *group, void *context) {
     (void)context;
-    return tu__group_perform(group, &(tu__group_work){.what = &bench.what,
-                                                      .load = load,
-                                                      .store = store,
-                                                      .deadline = seconds_now() + group->timeout});
+    return tu__group_perform(group, &(tu__group_work){.what = &bench.what, .load = load, .store = store});
 }
 
 static void finished(void *context, tu_status status) {

@@ -30,7 +30,7 @@ typedef struct settings {
 typedef struct training {
     char device[48];
     tu_graph *graph;
-    tu_model_graph net;
+    tu_network_graph net;
     tu_program *program;
     tu_state *state;
     float *images, *losses;
@@ -64,8 +64,8 @@ static tu_status generate_batch(training *t, uint64_t seed) {
 static tu_status prepare_training(training *t, const settings *o, int64_t index) {
     t->steps = (size_t)o->steps;
     TU_TRY(tu_graph_new(&t->graph));
-    t->net = TU_SIZED(tu_model_graph);
-    TU_TRY(tu_model_build(t->graph, "mlp", &t->net, .batch = o->batch));
+    t->net = TU_SIZED(tu_network_graph);
+    TU_TRY(tu_network_build(t->graph, "mlp", &t->net, .batch = o->batch));
     TU_TRY(tu_add_sgd(t->net.loss, 0.01, 0.9));
     TU_TRY(tu_compile(t->graph, &t->program, .devices = t->device, .precision = o->precision,
                       .fetch = &t->net.loss, .fetch_count = 1, .updates = true));

@@ -25,7 +25,7 @@ typedef struct worker {
 
 static struct {
     tu_graph *graph;
-    tu_model_graph model;
+    tu_network_graph model;
     tu_program *program;
     tu_state *state;
     atomic_bool stop;
@@ -34,8 +34,8 @@ static struct {
 
 static void build(const char *name) {
     must(tu_graph_new(&bench.graph));
-    bench.model = TU_SIZED(tu_model_graph);
-    must(tu_model_build(bench.graph, name, &bench.model, .batch = 1));
+    bench.model = TU_SIZED(tu_network_graph);
+    must(tu_network_build(bench.graph, name, &bench.model, .batch = 1));
     must(tu_compile(bench.graph, &bench.program, .devices = "cpu", .threads = 1, .fetch = &bench.model.logits,
                     .fetch_count = 1));
     must(tu_state_new(bench.graph, &bench.state, .seed = 1));

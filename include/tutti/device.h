@@ -49,6 +49,9 @@ typedef struct tu_device_info {
     int first_core; /* of a logical device: index of the first of its `cores` among those of the process */
     uint64_t overhead_bytes; /* of its context and libraries, which no plan contains */
     const char *notice; /* a line for the user, the same for all logical devices of a device; NULL: none */
+    /* What the bits of results depend on: instruction set, GPU model, library versions. Devices with equal texts compute the
+     * same element-wise operations with the same bits. NULL: the description. */
+    const char *arithmetic;
 } tu_device_info;
 /* Returns the number of devices of all kinds. */
 TU_API size_t tu_device_count(void);
@@ -123,6 +126,8 @@ typedef struct tu_plan {
     uint32_t buffer_count, kernel_count;
     const tu_buffer *buffers;
     const tu_kernel *kernels;
+    size_t
+        resident_bytes; /* that the plan keeps for its kernels, such as packed weights; plans may share them */
 } tu_plan;
 
 /* Addresses for build, valid until the executable is freed. */
@@ -240,6 +245,9 @@ typedef struct tu_processes {
     /* Fails once a process is lost: nothing may wait for the others any more. Any thread may call it. */
     tu_status (*check)(void *context);
     void *context; /* the same for all programs of these processes */
+    /* Says that values of other processes have arrived since the last call: whoever waits for more starts the deadline
+     * again. Any thread may call it. */
+    void (*progress)(void *context);
 } tu_processes;
 
 /* The part of one rank in a collective. */

@@ -276,6 +276,65 @@ TU_API tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options);
 TU_API tu_value tu_global_avg_pool(tu_value x);
 TU_API tu_value tu_global_max_pool(tu_value x);
 
+/* ---- Integer arithmetic of quantized networks --------------------------------------------------------------------
+ *
+ * A quantized value is u8 and stands for the numbers (q - zero) * scale. Filters are i8 and symmetric, with a scale per
+ * output channel. All operations here are defined exactly, so every device computes the same bits: sums are i32; a
+ * conversion to f32, a product and a sum of f32 numbers are each rounded to nearest even, and
+ *
+ *     q = zero + round(min(max(v, low - zero), high - zero))       round: to nearest even; NaN becomes low
+ *
+ * quantizes a number v that is given in units of the result's scale. They have no gradients.
+ *
+ *     tu_value q = tu_quantize(x, 0.02, 128);
+ *     tu_value sums = tu_convolve_int8(q, filter, 128, .stride = {2, 2});
+ *     q = tu_requantize(sums, factors, bias, .zero = 0);   // a zero point of 0: negative numbers become 0
+ */
+
+/* f32 -> u8: v = x * (float)(1 / scale), low = 0, high = 255. */
+TU_API tu_value tu_quantize(tu_value x, double scale, int64_t zero);
+/* u8 -> f32: (x - zero) * (float)scale. */
+TU_API tu_value tu_dequantize(tu_value x, double scale, int64_t zero);
+/* x u8 [n,h,w,c], filter i8 [o,kh,kw,c/groups] -> i32 [n,h',w',o]: the convolution of x - zero, so padding counts as
+ * `zero`. A filter has at most 65,536 weights per output, so no sum overflows. */
+TU_API tu_value tu_convolve_int8_with(tu_value x, tu_value filter, int64_t zero,
+                                      const tu_convolve_options *options);
+#define tu_convolve_int8(x, filter, zero, ...)                                                               \
+    tu_convolve_int8_with(x, filter, zero, TU_OPTIONS(tu_convolve_options, __VA_ARGS__))
+/* a u8 [m,k], b i8 [k,n] -> i32 [m,n]: (a - zero) b. k is at most 65,536. */
+TU_API tu_value tu_matmul_int8(tu_value a, tu_value b, int64_t zero);
+
+typedef struct tu_requantize_options {
+    size_t struct_size;
+    int64_t zero;      /* zero point of the result */
+    int64_t low, high; /* range of the result, 0 … 255; high 0: 255 */
+    tu_value
+        residual; /* optional, u8 of the sums' shape: adds (residual - residual_zero) * (float)residual_factor */
+    double residual_factor; /* the residual's scale divided by the result's */
+    int64_t residual_zero;
+} tu_requantize_options;
+/* sums i32 [...,c], factors f32 [c], bias i32 [c] -> u8 [...,c]: v = (float)(sum + bias) * factor, plus the residual.
+ * A factor is scale of x * scale of the filter / scale of the result. sum + bias wraps around at 2^31. */
+TU_API tu_value tu_requantize_with(tu_value sums, tu_value factors, tu_value bias,
+                                   const tu_requantize_options *options);
+#define tu_requantize(sums, factors, bias, ...)                                                              \
+    tu_requantize_with(sums, factors, bias, TU_OPTIONS(tu_requantize_options, __VA_ARGS__))
+
+typedef struct tu_add_int8_options {
+    size_t struct_size;
+    double factor[2];      /* scales of x and y divided by the result's */
+    int64_t input_zero[2]; /* zero points of x and y */
+    int64_t zero;          /* zero point of the result */
+    int64_t low, high;     /* range of the result, 0 … 255; high 0: 255 */
+} tu_add_int8_options;
+/* u8, u8 -> u8 of one shape: v = (x - zero of x) * factor[0] + (y - zero of y) * factor[1]. */
+TU_API tu_value tu_add_int8_with(tu_value x, tu_value y, const tu_add_int8_options *options);
+#define tu_add_int8(x, y, ...) tu_add_int8_with(x, y, TU_OPTIONS(tu_add_int8_options, __VA_ARGS__))
+
+/* u8 [n,h,w,c] -> u8 [n,c], the mean over pixels: v = (float)(sum of x - input_zero) * factor. The factor is the scale
+ * of x divided by that of the result and by the number of pixels, at most 2^23. */
+TU_API tu_value tu_mean_int8(tu_value x, double factor, int64_t input_zero, int64_t zero);
+
 /* ---- Normalisation: operations without variables; layers.h has layers with variables --------------------------- */
 
 /* The samples whose statistics batch normalisation uses. */
@@ -343,6 +402,24 @@ TU_API tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
                                            const tu_mean_cross_entropy_options *options);
 #define tu_mean_cross_entropy(logits, labels, ...)                                                           \
     tu_mean_cross_entropy_with(logits, labels, TU_OPTIONS(tu_mean_cross_entropy_options, __VA_ARGS__))
+
+/* ---- Attention ---------------------------------------------------------------------------------------------- */
+
+typedef struct tu_attention_options {
+    size_t struct_size;
+    bool causal;  /* position i reads positions 0 … i only */
+    double scale; /* of the scores; 0: 1 / sqrt(width) */
+} tu_attention_options;
+/* Scaled dot-product attention of several heads: x [batch, time, 3, heads, width] has queries, keys and values along
+ * axis 2, as one tu_dense of 3 * heads * units gives them, reshaped. Outputs: y [batch, time, heads, width]; the
+ * logarithm of the sum of exponentials of each row of scores [batch, heads, time]. Kernels need memory in proportion to
+ * the time, not to its square.
+ *
+ *     tu_value qkv = tu_reshape(tu_dense(x, .units = 3 * width), TU_SHAPE(batch, time, 3, heads, width / heads));
+ *     tu_value y = tu_reshape(tu_attention(qkv, .causal = true), TU_SHAPE(batch, time, width));
+ */
+TU_API tu_value tu_attention_with(tu_value x, const tu_attention_options *options);
+#define tu_attention(x, ...) tu_attention_with(x, TU_OPTIONS(tu_attention_options, __VA_ARGS__))
 
 /* ---- Shape -------------------------------------------------------------------------------------------------- */
 

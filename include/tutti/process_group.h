@@ -17,7 +17,7 @@
  * without variables, made with the same seed.
  *
  * All processes must compile and run the same programs in the same order. They wait for each other in collectives. If
- * a process ends or is late, all others fail with TU_LOST and a message that names it. */
+ * a process ends, fails or is late, all others fail with TU_LOST and a message that names it. */
 #ifndef TUTTI_PROCESS_GROUP_H
 #define TUTTI_PROCESS_GROUP_H
 
@@ -40,8 +40,9 @@ typedef struct tu_process_group_options {
     /* The network interface for heartbeats, such as "eth0"; NULL: the first one that reaches rank 0. */
     const char *interface;
     /* Called at most once, in a thread of the group, when the group has failed: other threads may be stuck in a
-     * kernel. NULL: runs fail with TU_LOST as soon as they notice. */
-    void (*on_failure)(void *context, const char *message);
+     * kernel. `cause`: the status with which another process has failed by itself, otherwise TU_LOST. NULL: runs fail with
+     * TU_LOST as soon as they notice. */
+    void (*on_failure)(void *context, tu_status cause, const char *message);
     void *context; /* passed to on_failure */
 } tu_process_group_options;
 
@@ -61,7 +62,8 @@ TU_API tu_status tu_process_group_open_with(tu_process_group **group,
 /* True for the process that prints what all of them have in common: rank 0, and a process alone (NULL). After
  * tu_process_group_open has failed, pass NULL: false if another process has the same message and prints it. */
 TU_API bool tu_process_group_prints(const tu_process_group *group);
-/* Leaves the group, after all programs that use it are freed. Waits for the other processes, unless it has failed. */
+/* Leaves the group, after all programs that use it are freed. Waits for the other processes as in a collective, unless the
+ * group has failed. */
 TU_API void tu_process_group_close(tu_process_group *group);
 
 typedef struct tu_process_info {
@@ -98,9 +100,9 @@ TU_API tu_status tu_process_group_broadcast(tu_process_group *group, uint32_t ro
  * a process can agree, whatever exchange the others are in. No exchange is possible afterwards, so all should end. */
 TU_API tu_status tu_process_group_agree(tu_process_group *group, tu_status status);
 
-/* Makes all other processes fail with the message: this one cannot go on. Does nothing if all know from an exchange that
- * they have failed. */
-TU_API void tu_process_group_fail(tu_process_group *group, const char *message);
+/* Makes all other processes fail, since this one cannot go on: they learn its status and message. Does nothing if all know
+ * from an exchange that they have failed. */
+TU_API void tu_process_group_fail(tu_process_group *group, tu_status cause, const char *message);
 
 #ifdef __cplusplus
 }

@@ -70,7 +70,7 @@ TU_API tu_status tu_fail(tu_status status, const char *format, ...) TU_PRINTF(2,
  * - Constants keep their values; new ones are added at the end of an enum.
  *
  * tu_version() returns the library's version ("0.1.0"). */
-#define TU_ABI 3
+#define TU_ABI 4
 TU_API const char *tu_version(void);
 TU_API int tu_abi(void);
 

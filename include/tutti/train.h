@@ -20,8 +20,9 @@
 #include <signal.h>
 
 #include <tutti/data.h>
-#include <tutti/model.h>
+#include <tutti/network.h>
 #include <tutti/run.h>
+#include <tutti/task.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -139,6 +140,12 @@ typedef enum tu_train_event {
     TU_TRAIN_VALIDATED, /* the validation split was evaluated: see the validation_ fields */
 } tu_train_event;
 
+/* A metric of a task. Frozen: it gets no more fields. */
+typedef struct tu_metric {
+    char name[32];
+    double value;
+} tu_metric;
+
 /* The argument of tu_train_options.on_report, filled by the library. It sets struct_size; a program that needs a later
  * field
  * checks it. */
@@ -163,6 +170,13 @@ typedef struct tu_train_report {
     uint32_t processes;
     const double *wait_ms, *worst_wait_ms;
     int64_t slow_rank; /* for which the others wait in most steps; -1: none */
+    /* The task and its metrics. TU_TRAIN_VALIDATED and TU_TRAIN_EVALUATED: values of this evaluation. Without `has_accuracy`
+     * accuracy and top5 of other tasks than classification are 0. */
+    const char *task;
+    size_t metric_count;
+    const tu_metric *metrics;
+    bool has_accuracy;
+    const char *samples; /* what the samples are: "images", "rows", "windows" (of text) or "samples" */
 } tu_train_report;
 
 typedef struct tu_train_result {
@@ -193,7 +207,29 @@ typedef struct tu_train_result {
     int64_t worst_wait_rank;
     /* The steps in which the others waited for slow_rank, of so many; the first step of a process is not counted. */
     int64_t slow_steps, compared_steps;
+    char task[32];
+    size_t metric_count; /* of the task; the first one selects the best state: best_accuracy is its value */
+    tu_metric validation_metrics[TU_MAX_METRICS], test_metrics[TU_MAX_METRICS];
+    char samples[16]; /* as in tu_train_report */
+    bool has_accuracy;
 } tu_train_result;
+
+/* Functions that a run calls on the training thread. All are optional. A status other than TU_OK ends the run like any
+ * other failure: the message is that of tu_fail, and the state before is saved. */
+typedef struct tu_train_hooks {
+    size_t struct_size;
+    void *context;
+    /* After a step: its report. With many steps in one call, after the call, once for each. */
+    tu_status (*on_step)(void *context, const tu_train_report *report);
+    /* After an evaluation of the validation split or, at the end, of the test split, before the best state is saved. The state
+     * may be read (tu_state_get). */
+    tu_status (*on_evaluation)(void *context, const tu_train_report *report, const tu_state *state);
+    /* After a checkpoint was written to `path`. */
+    tu_status (*on_checkpoint)(void *context, int64_t step, const char *path);
+    /* Returns the learning rate, an f32 scalar that depends on tu_step(graph), instead of --schedule. It becomes part of the
+     * run's graphs, so a resumed run needs no function. */
+    tu_value (*schedule)(void *context, tu_graph *graph, double rate, int64_t steps);
+} tu_train_hooks;
 
 typedef struct tu_train_options {
     size_t struct_size;
@@ -225,7 +261,7 @@ typedef struct tu_train_options {
 #undef TU_SETTING
 } tu_train_options;
 
-/* Trains `model`, a built-in network or a C file (tu_model_build, tu_model_load), on `data` (tu_dataset_open), and
+/* Trains `model`, a built-in network or a C file (tu_network_build, tu_network_load), on `data` (tu_dataset_open), and
  * writes a run folder, which docs/training.md describes. Fails with TU_NUMERIC if a step is not finite: the message
  * names the step and the first operation that was not finite, and the folder contains the state before that step.
  * `result` may be NULL. */
@@ -248,8 +284,9 @@ typedef struct tu_ensemble_result {
 } tu_ensemble_result;
 
 /* Trains `members` networks independently. Member i has the seed `seed` + i and uses device i modulo the number of
- * devices; each device trains its members one after another. With `bootstrap` every member has its own sample of the
- * training images. The folder contains the run folder of member i as members/i. tu_evaluate and tu_predict accept it
+ * devices; each device trains its members one after another, or with `stack` several at once as one program. With `bootstrap` every member has its own sample of the
+ * training images. With `snapshots` each member goes on from the weights of the one before it, with the schedule (default:
+ * cosine) from the start: snapshots of one training along a cyclic learning rate. The folder contains the run folder of member i as members/i. tu_evaluate and tu_predict accept it
  * like a run folder and average the members' probabilities. With `resume`, `members` may be 0: the number in the
  * folder. Several threads call `on_report`, one at a time. If a member fails, the others go on, and the call fails at
  * the end with a message that names it. Free the result with tu_ensemble_result_free; `result` may be NULL. */
@@ -263,6 +300,23 @@ TU_API tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int
 TU_API void tu_ensemble_result_free(tu_ensemble_result *result);
 /* Returns the number of members of the ensemble in `folder`; 0 if there is no ensemble. */
 TU_API int64_t tu_ensemble_members(const char *folder);
+
+/* The measured time of a step of several members, trained by one device as one program. Frozen: it gets no more fields. */
+typedef struct tu_stack_time {
+    int64_t members;
+    double seconds; /* of a step of all of them */
+    uint64_t bytes; /* on the device */
+} tu_stack_time;
+
+/* Measures a step of 1, 2, 4, … up to `members` members, as far as they fit the first device of the run: the table from
+ * which tu_train_options.stack "auto" chooses. Stores up to `capacity` rows in `times`, their number in `*count` and the
+ * chosen number of members in `*fastest`. The other arguments are those of tu_train_with. */
+TU_API tu_status tu_measure_stacks_with(const char *model, const char *data, int64_t members, size_t capacity,
+                                        tu_stack_time *times, size_t *count, int64_t *fastest,
+                                        const tu_train_options *options);
+#define tu_measure_stacks(model, data, members, capacity, times, count, fastest, ...)                        \
+    tu_measure_stacks_with(model, data, members, capacity, times, count, fastest,                            \
+                           TU_OPTIONS(tu_train_options, __VA_ARGS__))
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
@@ -306,6 +360,17 @@ typedef struct tu_trained_options {
     const char *ignore_label; /* ignore images of an array with this label: "255"; NULL: none */
 } tu_trained_options;
 
+struct tu_generator;
+enum { TU_TOKENIZER_NAME = 4096 };
+/* Makes a generator (generate.h) of a run folder or a model file whose network takes tokens. Sets `tokenizer` to the name of
+ * the tokenizer (text.h) that its texts had; "" if it is not known. Of the options, .checkpoint (of a run), .devices and
+ * .threads are used. Defined in libtutti_train. */
+TU_API tu_status tu_trained_generator_with(const char *path, struct tu_generator **generator,
+                                           char tokenizer[TU_TOKENIZER_NAME],
+                                           const tu_trained_options *options);
+#define tu_trained_generator(path, generator, tokenizer, ...)                                                \
+    tu_trained_generator_with(path, generator, tokenizer, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
+
 /* Score of one member of an ensemble. */
 typedef struct tu_member_score {
     size_t struct_size;
@@ -325,6 +390,13 @@ typedef struct tu_evaluation {
     void *internal;           /* used by the library */
     double largest_class; /* fraction of images in the largest class: the accuracy of always guessing it */
     int64_t skipped, ignored; /* images of the data set that were not read: see tu_dataset_info */
+    /* Of an ensemble: the fraction of images for which two members predict different classes, on average over all pairs;
+     * and the expected calibration error of the averaged probabilities, in 15 bins. */
+    double disagreement, calibration_error;
+    const char *task;
+    size_t metric_count; /* of the task; classification also has f1, auc and calibration_error */
+    const tu_metric *metrics;
+    const char *samples; /* as in tu_train_report */
 } tu_evaluation;
 
 /* Evaluates the network of a run folder on the test split of its data set. Free the result with
@@ -338,10 +410,13 @@ TU_API tu_status tu_evaluation_member(const tu_evaluation *evaluation, int64_t i
 TU_API void tu_evaluation_free(tu_evaluation *evaluation);
 /* Writes the confusion matrix as an SVG file. */
 TU_API tu_status tu_evaluation_draw(const tu_evaluation *evaluation, const char *path);
+/* Writes it as the file `name` of a folder, in which no link is followed: a link with that name is replaced. */
+TU_API tu_status tu_evaluation_draw_in(const tu_evaluation *evaluation, const char *folder, const char *name);
 
 typedef struct tu_predictor tu_predictor;
 
-/* Loads the network of a run folder, to predict the classes of image files and of images in memory. */
+/* Loads the network of a run folder, or a model file (tu_export), to predict the classes of image files and of images in
+ * memory. A model file is run on the device that tu_model_load would choose, unless `devices` names another. */
 TU_API tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
                                        const tu_trained_options *options);
 #define tu_predictor_new(folder, predictor, ...)                                                             \
@@ -351,7 +426,7 @@ TU_API void tu_predictor_free(tu_predictor *predictor);
 TU_API int64_t tu_predictor_classes(const tu_predictor *predictor, const char *const **names);
 /* Computes the probability of each class, for a PNG or JPEG file of any size. */
 TU_API tu_status tu_predict(tu_predictor *predictor, const char *file, float *probabilities);
-/* Returns the type of an image of the run's data set: u8 or f32, [height, width, channels]. */
+/* Returns the type of an image of the run's data set, or of the model's input: u8 or f32, [height, width, channels]. */
 TU_API tu_type tu_predictor_input(const tu_predictor *predictor);
 /* The same for `count` images in memory, dense and one after another, each of the height, width and channels of
  * tu_predictor_input. They are neither resized nor cropped. Probabilities are [count, classes].
@@ -366,6 +441,120 @@ TU_API tu_type tu_predictor_input(const tu_predictor *predictor);
  */
 TU_API tu_status tu_predict_images(tu_predictor *predictor, tu_dtype dtype, const void *images, int64_t count,
                                    float *probabilities);
+
+typedef struct tu_table_prediction {
+    size_t struct_size;
+    int64_t rows;
+    int64_t unseen;         /* cells with a category that training never saw; they count as missing */
+    char first_unseen[512]; /* the first of them: file, line, column and text; "" if there is none */
+} tu_table_prediction;
+
+/* Predicts the target of the rows of a CSV file with the network of a run folder, or a model file, and writes a CSV file
+ * with a row of predictions for each: the class and the probabilities of all classes, or the numbers. The file must have the
+ * columns on which the network was trained, in any order; it may have others. `result` may be NULL.
+ *
+ *     tu_predict_table("runs/mlp-houses-1", "new.csv", "prices.csv", NULL);
+ */
+TU_API tu_status tu_predict_table_with(const char *folder, const char *csv, const char *out,
+                                       tu_table_prediction *result, const tu_trained_options *options);
+#define tu_predict_table(folder, csv, out, result, ...)                                                      \
+    tu_predict_table_with(folder, csv, out, result, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
+
+/* ---- Export ------------------------------------------------------------------------------------------------------ */
+
+typedef struct tu_export_options {
+    size_t struct_size;
+    const char *checkpoint; /* "last" (NULL), "best", or a step: "1200" */
+    const char *name;       /* of the model; NULL: that of the network */
+    const char *licence;    /* a text to include; NULL: none */
+    const char *data;      /* set with the test images from which golden samples are taken; NULL: the run's */
+    const tu_dataset *set; /* a data set to use instead of `data` */
+    bool offline;          /* download nothing: fail if the data set is not in the cache */
+    tu_progress progress;  /* of computing golden samples: `ref` is slow */
+    void *context;
+} tu_export_options;
+
+typedef struct tu_export_result {
+    size_t struct_size;
+    int64_t step;                /* of the checkpoint; of the first member's, for an ensemble */
+    int64_t members;             /* of an ensemble; 0: a run */
+    int64_t parameters;          /* elements of all variables in the file */
+    int64_t golden;              /* golden samples */
+    uint64_t bytes;              /* of the file */
+    char digest[TU_DIGEST_TEXT]; /* SHA-256 of the file without its last tensor, which is this digest */
+} tu_export_result;
+
+/* Writes the network of a run folder as a model file, which tutti/model.h loads: graph, weights, preprocessing, labels,
+ * metrics, and golden samples with the outputs that `ref` computes. An ensemble is written as one model, which averages the
+ * probabilities of the members. docs/model-file.md describes the file. `result` may be NULL.
+ *
+ *     tu_export("runs/mlp-mnist-1", "mlp.model", NULL, .checkpoint = "best");
+ */
+TU_API tu_status tu_export_with(const char *folder, const char *path, tu_export_result *result,
+                                const tu_export_options *options);
+#define tu_export(folder, path, result, ...)                                                                 \
+    tu_export_with(folder, path, result, TU_OPTIONS(tu_export_options, __VA_ARGS__))
+
+/* ---- Quantization ------------------------------------------------------------------------------------------------ */
+
+typedef struct tu_quantize_options {
+    size_t struct_size;
+    const char *checkpoint, *name, *licence, *data; /* as of tu_export */
+    const tu_dataset *set;
+    bool offline;
+    const char *
+        method; /* range of activations: "minmax", or "percentile" (NULL): without the largest and smallest 0.005% */
+    const char *keep;     /* layers that stay in f32: names with stars, separated by commas; NULL: none */
+    int64_t calibration;  /* training images from which ranges are taken; 0: 512 */
+    int64_t images;       /* test images on which both networks are evaluated; 0: all */
+    int64_t layer_images; /* test images on which each layer is evaluated; 0: 1,000; TU_NO_LAYERS: do not */
+    int threads;          /* of the CPU; 0: one per core */
+} tu_quantize_options;
+#define TU_NO_LAYERS (-1)
+
+typedef struct tu_quantization tu_quantization;
+
+typedef struct tu_quantize_result {
+    size_t struct_size;
+    int64_t step;                /* of the checkpoint; of the first member's, for an ensemble */
+    uint64_t bytes;              /* of the file */
+    char digest[TU_DIGEST_TEXT]; /* as in tu_export_result */
+    int64_t quantized, layers;   /* layers in int8; layers that can be */
+    int64_t images, calibration; /* test images; training images for the ranges */
+    double accuracy_before,
+        accuracy;               /* of the f32 network and of the quantized one, on `images` test images */
+    double agreement;           /* fraction of the images to which both assign the same class */
+    double speed_before, speed; /* images per second, in batches of 32 */
+    uint64_t weight_bytes_before, weight_bytes;
+} tu_quantize_result;
+
+typedef struct tu_quantized_layer {
+    size_t struct_size;
+    const char *name;
+    bool kept; /* in f32 */
+    double
+        error; /* if this layer alone is quantized: the distance of the logits from those of f32, relative to their spread */
+    double accuracy; /* then, on `layer_images` test images */
+} tu_quantized_layer;
+
+/* Writes the network of a run folder as a model file in which convolutions and dense layers compute in int8: u8 activations,
+ * i8 weights with a scale per output channel. Ranges of activations come from training images. CPUs with VNNI compute int8
+ * about four times as fast as f32. The result is freed with tu_quantization_free; NULL: none wanted.
+ *
+ *     tu_quantization *q;
+ *     tu_quantize_run("runs/resnet20-cifar10-1", "resnet20-int8.model", &q, .keep = "conv1*");
+ */
+TU_API tu_status tu_quantize_run_with(const char *folder, const char *path, tu_quantization **result,
+                                      const tu_quantize_options *options);
+#define tu_quantize_run(folder, path, result, ...)                                                           \
+    tu_quantize_run_with(folder, path, result, TU_OPTIONS(tu_quantize_options, __VA_ARGS__))
+TU_API tu_status tu_quantization_result(const tu_quantization *quantization, tu_quantize_result *result);
+/* Returns the number of layers, and describes one, the most sensitive first: with the largest error. Fails with TU_NOT_FOUND
+ * from the count on. */
+TU_API size_t tu_quantization_layers(const tu_quantization *quantization);
+TU_API tu_status tu_quantization_layer(const tu_quantization *quantization, size_t index,
+                                       tu_quantized_layer *layer);
+TU_API void tu_quantization_free(tu_quantization *quantization);
 
 #ifdef __cplusplus
 }

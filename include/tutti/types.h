@@ -29,7 +29,8 @@ extern "C" {
     X(I32, "i32", 4)                                                                                         \
     X(I64, "i64", 8)                                                                                         \
     X(U8, "u8", 1)                                                                                           \
-    X(BOOL, "bool", 1)
+    X(BOOL, "bool", 1)                                                                                       \
+    X(I8, "i8", 1)
 
 typedef enum tu_dtype {
 #define TU_DTYPE_ENUM(name, text, bytes) TU_##name,

@@ -6,9 +6,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* open() is variadic and may be a macro; the table needs a function pointer. */
-static int open_file(const char *path, int flags, mode_t mode) {
-    return open(path, flags, mode);
+/* openat() is variadic and may be a macro; the table needs a function pointer. */
+static int open_file(int folder, const char *name, int flags, mode_t mode) {
+    return openat(folder, name, flags, mode);
+}
+
+static int rename_file(int folder, const char *from, const char *to) {
+    return renameat(folder, from, folder, to);
+}
+
+static int unlink_file(int folder, const char *name) {
+    return unlinkat(folder, name, 0);
+}
+
+static int remove_folder(int folder, const char *name) {
+    return unlinkat(folder, name, AT_REMOVEDIR);
 }
 
 static const tu__disk system_disk = {
@@ -16,10 +28,12 @@ static const tu__disk system_disk = {
     .write = write,
     .fsync = fsync,
     .close = close,
-    .rename = rename,
-    .unlink = unlink,
-    .truncate = truncate,
-    .mkdir = mkdir,
+    .rename = rename_file,
+    .unlink = unlink_file,
+    .truncate = ftruncate,
+    .mkdir = mkdirat,
+    .rmdir = remove_folder,
+    .pwrite = pwrite,
 };
 
 static const tu__disk *current_disk = &system_disk;

@@ -9,16 +9,19 @@
 
 #include "base/shared.h"
 
-/* Each member behaves like the system call of the same name: it returns -1 and sets errno on failure. */
+/* Each member behaves like the system call of the same name, those with a folder like the one that ends in "at": `folder`
+ * is a descriptor, or AT_FDCWD. It returns -1 and sets errno on failure. */
 typedef struct tu__disk {
-    int (*open)(const char *path, int flags, mode_t mode);
+    int (*open)(int folder, const char *name, int flags, mode_t mode);
     ssize_t (*write)(int fd, const void *bytes, size_t size);
     int (*fsync)(int fd);
     int (*close)(int fd);
-    int (*rename)(const char *from, const char *to);
-    int (*unlink)(const char *path);
-    int (*truncate)(const char *path, off_t size);
-    int (*mkdir)(const char *path, mode_t mode);
+    int (*rename)(int folder, const char *from, const char *to); /* both in `folder` */
+    int (*unlink)(int folder, const char *name);
+    int (*truncate)(int fd, off_t size);
+    int (*mkdir)(int folder, const char *name, mode_t mode);
+    int (*rmdir)(int folder, const char *name);
+    ssize_t (*pwrite)(int fd, const void *bytes, size_t size, off_t offset);
 } tu__disk;
 
 /* Returns the current table: the system calls, unless a test replaced them. */

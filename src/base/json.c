@@ -37,7 +37,7 @@ static void put_escape(tu_json *json, unsigned char c) {
         ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
     char escape[8];
     int length;
-    if (letters[c])
+    if (c < 128 && letters[c])
         length = snprintf(escape, sizeof escape, "\\%c", letters[c]);
     else
         length = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
@@ -51,11 +51,13 @@ static void put_quoted(tu_json *json, const char *bytes, size_t length) {
         bool valid;
         size_t step = tu__utf8_length(bytes + i, length - i, &valid);
         unsigned char c = (unsigned char)bytes[i];
-        bool plain = valid && c >= 0x20 && c != '"' && c != '\\';
+        /* DEL and C1 may be in JSON, but a terminal obeys them. */
+        bool is_c1 = c == 0xC2 && (unsigned char)bytes[i + (valid ? 1 : 0)] < 0xA0;
+        bool plain = valid && c >= 0x20 && c != '"' && c != '\\' && c != 0x7F && !is_c1;
         if (!plain) {
             put(json, bytes + done, i - done);
             if (valid)
-                put_escape(json, c);
+                put_escape(json, is_c1 ? (unsigned char)bytes[i + 1] : c);
             else
                 put_string(json, "\xEF\xBF\xBD"); /* U+FFFD */
             done = i + step;

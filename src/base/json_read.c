@@ -30,7 +30,8 @@ typedef struct parser {
     const char *name, *begin, *next, *end;
     entry *stack; /* elements of the open containers, outermost first */
     size_t used, capacity;
-    locale_t locale; /* the C locale: numbers have a decimal point in any process locale */
+    size_t values_left; /* before the text is rejected */
+    locale_t locale;    /* the C locale: numbers have a decimal point in any process locale */
 } parser;
 
 /* ---- Messages ---- */
@@ -114,6 +115,7 @@ static tu_status parse_number(parser *p, tu__json_value *value) {
     memcpy(digits, first, length);
     digits[length] = '\0';
     value->kind = TU__JSON_NUMBER;
+    value->is_integer = false;
     value->number = strtod_l(digits, NULL, p->locale);
     if (is_integer_text) {
         errno = 0;
@@ -318,6 +320,7 @@ static tu_status parse_container(parser *p, int depth, tu__json_value *value) {
 static tu_status parse_value(parser *p, int depth, tu__json_value *value) {
     skip_space(p);
     *value = (tu__json_value){0};
+    if (!p->values_left--) return fail_at_line(p, "there are too many values for a text of this size");
     char c = '\0';
     if (p->next < p->end) c = *p->next;
     if (c == '{' || c == '[') return parse_container(p, depth, value);
@@ -341,18 +344,72 @@ static tu_status parse_document(parser *p, tu__json_value *value) {
     return p->next == p->end ? TU_OK : fail_expected(p, "the end after the value");
 }
 
+static tu_status begin(parser *p, tu__arena *arena, const char *name, const char *text, size_t length) {
+    *p = (parser){.arena = arena, .name = name, .begin = text, .next = text, .end = text + length};
+    p->values_left = TU__JSON_MAX_VALUES + length / 12;
+    p->locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return p->locale ? TU_OK : tu__fail_memory("the locale for reading JSON", 0);
+}
+
+static void end(parser *p) {
+    freelocale(p->locale);
+    tu__free(p->stack);
+}
+
 tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, size_t length,
                          const tu__json_value **value) {
     *value = NULL;
     tu__json_value *root = tu__arena_alloc(arena, sizeof *root);
     if (!root) return TU_NO_MEMORY;
-    parser p = {.arena = arena, .name = name, .begin = text, .next = text, .end = text + length};
-    p.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!p.locale) return tu__fail_memory("the locale for reading JSON", 0);
+    parser p;
+    TU_TRY(begin(&p, arena, name, text, length));
     tu_status status = parse_document(&p, root);
-    freelocale(p.locale);
-    tu__free(p.stack);
+    end(&p);
     if (status == TU_OK) *value = root;
+    return status;
+}
+
+/* ---- Members one at a time ---- */
+
+typedef tu_status (*visitor)(void *context, const char *key, const tu__json_value *value);
+
+static tu_status visit_member(parser *p, visitor visit, void *context) {
+    tu__arena arena = {.purpose = "a member of a JSON object"};
+    const char *key = NULL;
+    tu__json_value value;
+    p->arena = &arena;
+    p->values_left = TU__JSON_MAX_VALUES;
+    skip_space(p);
+    tu_status status = parse_string(p, &key);
+    if (status == TU_OK) skip_space(p);
+    if (status == TU_OK && !skip_char(p, ':')) status = fail_expected(p, "':' after a key");
+    if (status == TU_OK) status = parse_value(p, 1, &value);
+    if (status == TU_OK) status = visit(context, key, &value);
+    if (status == TU_OK) skip_space(p);
+    tu__arena_free(&arena);
+    p->arena = NULL;
+    return status;
+}
+
+static tu_status visit_members(parser *p, visitor visit, void *context) {
+    skip_space(p);
+    if (!skip_char(p, '{')) return fail_expected(p, "'{'");
+    skip_space(p);
+    if (!next_is(p, '}')) {
+        do TU_TRY(visit_member(p, visit, context));
+        while (skip_char(p, ','));
+        if (!next_is(p, '}')) return fail_expected(p, "',' or '}'");
+    }
+    p->next++;
+    skip_space(p);
+    return p->next == p->end ? TU_OK : fail_expected(p, "the end after the value");
+}
+
+tu_status tu__json_visit(const char *name, const char *text, size_t length, visitor visit, void *context) {
+    parser p;
+    TU_TRY(begin(&p, NULL, name, text, length));
+    tu_status status = visit_members(&p, visit, context);
+    end(&p);
     return status;
 }
 

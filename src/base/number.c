@@ -144,6 +144,16 @@ static inline double round_u8(double x) {
     return decode_u8(encode_u8(x));
 }
 
+static inline int8_t encode_i8(double x) {
+    return (int8_t)(x != x ? 0 : x <= INT8_MIN ? INT8_MIN : x >= INT8_MAX ? INT8_MAX : x);
+}
+static inline double decode_i8(int8_t x) {
+    return x;
+}
+static inline double round_i8(double x) {
+    return decode_i8(encode_i8(x));
+}
+
 static inline uint8_t encode_bool(double x) {
     return x != 0;
 }
@@ -162,7 +172,8 @@ static inline double round_bool(double x) {
     X(I32, i32, int32_t)                                                                                     \
     X(I64, i64, int64_t)                                                                                     \
     X(U8, u8, uint8_t)                                                                                       \
-    X(BOOL, bool, uint8_t)
+    X(BOOL, bool, uint8_t)                                                                                   \
+    X(I8, i8, int8_t)
 
 /* ---- The loops ---- */
 

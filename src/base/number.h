@@ -1,6 +1,6 @@
 /* Converts elements of every type to doubles and back, for the reference device and for constants.
  *
- * A double represents every value of f32, bf16, f16, i32, u8 and bool exactly, and i64 up to 2^53. Stores round once,
+ * A double represents every value of f32, bf16, f16, i32, u8, i8 and bool exactly, and i64 up to 2^53. Stores round once,
  * directly from the double to the nearest value of the type, ties to even. Values too large for a float type become
  * infinity; NaN stays NaN. Integers are truncated and saturated, and NaN becomes 0. bool is x != 0, so NaN is true.
  *

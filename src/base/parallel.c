@@ -1,10 +1,11 @@
-/* Parallel loops over OpenMP, or over pthreads in builds for the thread sanitizer. */
+/* Parallel loops over a thread pool, over OpenMP, or over pthreads in builds without it. */
 #include "base/parallel.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/flushing.h"
+#include "base/thread_pool.h"
 
 /* Static checkers may define _OPENMP without having the compiler's omp.h. */
 #if defined(_OPENMP) && __has_include(<omp.h>)
@@ -13,6 +14,7 @@
 #endif
 
 static _Thread_local int thread_count = 1;
+static _Thread_local tu__thread_pool *used_pool;
 static _Thread_local int begin_depth; /* tu__parallel_begin calls without their tu__parallel_end so far */
 static _Thread_local unsigned
     flushing_before; /* the thread's setting before the outermost tu__parallel_begin */
@@ -64,14 +66,41 @@ static int64_t range_start(int64_t count, int ranges, int i) {
     return i * size + (i < extra ? i : extra);
 }
 
+/* ---- Thread pools ---- */
+
+void tu__parallel_use_pool(tu__thread_pool *pool) {
+    used_pool = pool;
+}
+
+bool tu__parallel_uses_pool(void) {
+    return used_pool;
+}
+
+typedef struct pool_loop {
+    tu__parallel_body body;
+    void *context;
+    int64_t count;
+    int ranges;
+    unsigned flushing;
+} pool_loop;
+
+static void run_pool_range(void *context, int range) {
+    const pool_loop *loop = context;
+    tu__set_flushing(loop->flushing);
+    loop->body(loop->context, range_start(loop->count, loop->ranges, range),
+               range_start(loop->count, loop->ranges, range + 1), range);
+}
+
+static void run_in_pool(int64_t count, int ranges, tu__parallel_body body, void *context) {
+    pool_loop loop = {body, context, count, ranges, tu__flushing()};
+    tu__thread_pool_run(used_pool, ranges, run_pool_range, &loop);
+}
+
+/* ---- Other threads ---- */
+
 #ifdef USE_OPENMP
 
-void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
-    int ranges = tu__parallel_ranges(count, grain);
-    if (ranges <= 1) {
-        if (ranges == 1) body(context, 0, count, 0);
-        return;
-    }
+static void run_in_threads(int64_t count, int ranges, tu__parallel_body body, void *context) {
     unsigned flushing = tu__flushing(), flushing_after = begin_depth ? flushing_before : flushing;
     /* Always use a team of `thread_count` threads: libgomp ends and starts threads whenever the team size changes. */
 #pragma omp parallel num_threads(thread_count)
@@ -102,13 +131,8 @@ static void *run_task(void *argument) {
 
 enum { MAX_THREADS = 256 };
 
-void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
-    int ranges = tu__parallel_ranges(count, grain);
+static void run_in_threads(int64_t count, int ranges, tu__parallel_body body, void *context) {
     if (ranges > MAX_THREADS) ranges = MAX_THREADS;
-    if (ranges <= 1) {
-        if (ranges == 1) body(context, 0, count, 0);
-        return;
-    }
     pthread_t threads[MAX_THREADS]; /* they inherit the flushing mode of this thread */
     task tasks[MAX_THREADS];
     int started = 1;
@@ -123,6 +147,17 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
 }
 
 #endif
+
+void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
+    int ranges = tu__parallel_ranges(count, grain);
+    if (ranges <= 1) {
+        if (ranges == 1) body(context, 0, count, 0);
+    } else if (used_pool && ranges <= tu__thread_pool_threads(used_pool)) {
+        run_in_pool(count, ranges, body, context);
+    } else {
+        run_in_threads(count, ranges, body, context);
+    }
+}
 
 /* ---- Work stealing: each worker processes its own range first, whose data may be in its cache, then chunks of the
  * other workers' ranges ---- */

@@ -33,7 +33,7 @@ tu_status tu_dtype_parse(const char *name, tu_dtype *dtype) {
             return TU_OK;
         }
     return tu_fail(TU_INVALID,
-                   "unknown element type '%s': expected f32, f64, bf16, f16, i32, i64, u8 or bool", name);
+                   "unknown element type '%s': expected f32, f64, bf16, f16, i32, i64, u8, bool or i8", name);
 }
 
 int64_t tu_shape_elements(tu_shape shape) {

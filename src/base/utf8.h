@@ -38,4 +38,11 @@ static inline size_t tu__utf8_length(const char *text, size_t left, bool *valid)
     return length;
 }
 
+/* True if the whole string is UTF-8. */
+static inline bool tu__is_utf8(const char *text, size_t length) {
+    bool valid = true;
+    for (size_t i = 0; valid && i < length;) i += tu__utf8_length(text + i, length - i, &valid);
+    return valid;
+}
+
 #endif

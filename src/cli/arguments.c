@@ -6,12 +6,12 @@
 
 static int check_operands(const struct cli_command *command, int operands, char **argv) {
     if (operands < command->min_operands) {
-        cli_input_error("%s: an operand is missing: expected 'tutti %s %s'", command->name, command->name,
-                        command->usage);
+        cli_input_error("%s: an operand is missing: expected '" CLI_PROGRAM " %s %s'", command->name,
+                        command->name, command->usage);
         return CLI_PARSE_ERROR;
     }
     if (operands > command->max_operands) {
-        cli_input_error("%s: unexpected operand %s: expected 'tutti %s %s'", command->name,
+        cli_input_error("%s: unexpected operand %s: expected '" CLI_PROGRAM " %s %s'", command->name,
                         cli_quote(argv[command->max_operands]).text, command->name, command->usage);
         return CLI_PARSE_ERROR;
     }

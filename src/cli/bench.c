@@ -1,4 +1,4 @@
-/* `tutti bench MODEL`: measures the time of a training step.
+/* `tutti bench MODEL`: measures the time of a training step; with --inference, answers (bench_inference.c).
  *
  * The time of a step is the mean within a block of steps; the result is the median over several blocks, which
  * excludes blocks that other processes slowed down. Before the blocks come the first step, which is timed from the
@@ -7,11 +7,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <tutti/model.h>
+#include <tutti/network.h>
 
+#include "cli/bench_inference.h"
 #include "cli/bench_report.h"
 #include "cli/byte_size.h"
 #include "cli/choices.h"
@@ -20,6 +19,7 @@
 #include "cli/common_options.h"
 #include "cli/memory_advice.h"
 #include "cli/placement_notice.h"
+#include "cli/process_age.h"
 #include "cli/processes.h"
 #include "cli/unequal_devices.h"
 #include "cli/workload.h"
@@ -27,6 +27,8 @@
 enum {
     MAX_BLOCKS = 1000,
     MAX_STEPS = 1000000,
+    MAX_BATCH = 1048576,
+    MAX_STACK = 4096,
     TRIAL_STEPS = 20, /* steps of a multi-step call that are timed to choose the number of steps per block */
     BLOCK_MILLISECONDS = 500, /* duration of a block if --steps is not given */
 };
@@ -35,17 +37,18 @@ struct bench_values {
     const char *devices, *place, *lock, *trace, *central;
     const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as text */
     int64_t threads, steps; /* threads 0: one per core; steps 0: not given */
-    int64_t batch, warmup, repeat, trace_steps, invariant;
-    int precision, strategy;                            /* strategy -1: not given */
-    int tune_kernels, strict_placement, bf16_gradients; /* no, yes */
-    bool json, kernels, scaling;
+    const char *batch;      /* NULL: not given */
+    int64_t sessions, warmup, repeat, trace_steps, invariant, base, stack; /* stack 0: not given */
+    int precision, strategy;                                               /* strategy -1: not given */
+    int tune_kernels, strict_placement, bf16_gradients;                    /* no, yes */
+    bool json, kernels, scaling, inference;
     double collective_timeout;
     const char *interface;
     bool independent;
 };
 
 static const struct bench_values defaults = {.devices = "cpu:0",
-                                             .batch = 128,
+                                             .sessions = 1,
                                              .warmup = 5,
                                              .repeat = 5,
                                              .trace_steps = 10,
@@ -71,7 +74,16 @@ static const struct cli_option options[] = {
                CLI_HELP_STRICT_PLACEMENT),
     CLI_STRING(struct bench_values, lock, "lock", 0, "FILE", CLI_HELP_LOCK),
     CLI_INT(struct bench_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
-    CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH),
+    CLI_STRING(struct bench_values, batch, "batch", 'b', "N",
+               CLI_HELP_BATCH " (default: 128; with --inference 1, or a list as in 1,8,32)"),
+    CLI_INT(struct bench_values, base, "base", 0, "N", 0, 65536,
+            "width of the network's first layer; 0: the network's default"),
+    CLI_INT(struct bench_values, stack, "stack", 0, "N", 2, MAX_STACK,
+            "train N networks as one program; also measure one, in alternating blocks"),
+    CLI_FLAG(struct bench_values, inference, "inference", 0,
+             "measure answers instead of training steps: of a model file, or of MODEL with random weights"),
+    CLI_INT(struct bench_values, sessions, "sessions", 0, "N", 1, INFERENCE_MAX_SESSIONS,
+            "with --inference: threads that call the model at once"),
     CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", cli_precisions, CLI_HELP_PRECISION),
     CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE", CLI_HELP_MEMORY_LIMIT),
     CLI_STRING(struct bench_values, gpu_memory_limit, "gpu-memory-limit", 0, "SIZE",
@@ -79,7 +91,7 @@ static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, gpu_memory_reserve, "gpu-memory-reserve", 0, "SIZE",
                CLI_HELP_GPU_MEMORY_RESERVE),
     CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MAX_STEPS,
-            "steps per block (default: as many as take half a second)"),
+            "steps per block (default: as many as take half a second); calls with --inference"),
     CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MAX_STEPS,
             "steps before the first block; at least 3 are run"),
     CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MAX_BLOCKS,
@@ -99,31 +111,11 @@ static const struct cli_option options[] = {
 
 /* ---- Measuring ---- */
 
-/* Returns the seconds since the kernel created this process, at most one clock tick too many; `fallback` if
- * unknown. */
-static double process_age(double fallback) {
-    double age = fallback;
-    char stat[1024] = "";
-    FILE *file = fopen("/proc/self/stat", "r");
-    if (!file) return age;
-    size_t length = fread(stat, 1, sizeof stat - 1, file);
-    fclose(file);
-    stat[length] = '\0';
-    /* Field 22 is the start in clock ticks since boot. Field 2 is the name in parentheses and may contain spaces. */
-    const char *at = strrchr(stat, ')');
-    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
-    struct timespec now;
-    if (at && clock_gettime(CLOCK_BOOTTIME, &now) == 0)
-        age =
-            (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
-    return age;
-}
-
 /* Runs the first steps, computes the digest, and chooses the number of steps per block. */
 static tu_status warm_up(struct workload *work, const struct bench_values *values, tu_process_group *group,
                          double start_time, struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
-    m->first_step_seconds = process_age(cli_now() - start_time);
+    m->first_step_seconds = cli_process_age(cli_now() - start_time);
     TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
     TU_TRY(workload_steps(work, values->warmup - BENCH_DIGEST_STEPS));
@@ -233,7 +225,7 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
     return saves ? tu_trace_save(1, &work->step, values->trace) : TU_OK;
 }
 
-/* ---- The command ---- */
+/* ---- All processes ---- */
 
 /* If a process has failed, all fail with its message. */
 static tu_status agree(tu_process_group *group, tu_status status) {
@@ -290,21 +282,32 @@ static tu_status init_single_device(const struct workload_settings *settings, co
     return workload_init(&single->work, &s);
 }
 
+/* Initialises one network of the stack. */
+static tu_status init_single_network(const struct workload_settings *settings, struct bench_run *single) {
+    struct workload_settings s = *settings;
+    s.stack = 0;
+    single->batch = s.batch;
+    return workload_init(&single->work, &s);
+}
+
 static tu_status bench(const struct bench_values *values, const struct workload_settings *settings,
                        double start_time, struct bench_run runs[2]) {
     struct communication_cost communication = {0};
-    runs->batch = settings->batch;
+    runs->batch = settings->batch * (settings->stack ? settings->stack : 1);
     TU_TRY(agree(settings->group, workload_init(&runs->work, settings)));
     bool prints = cli_prints(settings->group);
     if (prints) {
         print_notices(&runs->work);
         cli_print_placement_notice(runs->work.step);
     }
-    if (!values->json && !settings->group) cli_warn_unequal_devices(runs->work.step, settings->threads);
+    if (!values->json && !settings->group) cli_warn_unequal_devices(runs->work.step, settings->threads, 0);
     struct bench_processes processes;
-    struct bench_run *single = values->scaling ? runs + 1 : NULL;
+    struct bench_run *single = values->scaling || settings->stack ? runs + 1 : NULL;
     TU_TRY(count_devices(settings->group, &runs->work, &processes));
-    if (single) TU_TRY(agree(settings->group, init_single_device(settings, runs, processes.devices, single)));
+    if (single && settings->stack)
+        TU_TRY(init_single_network(settings, single));
+    else if (single)
+        TU_TRY(agree(settings->group, init_single_device(settings, runs, processes.devices, single)));
     TU_TRY(measure(runs, single, values, settings->group, processes.count, start_time, &communication));
     if (values->trace) TU_TRY(agree(settings->group, trace_steps(&runs->work, values, prints)));
     if (!prints) return TU_OK;
@@ -312,6 +315,7 @@ static tu_status bench(const struct bench_values *values, const struct workload_
                                         .precision = settings->precision,
                                         .repeat = values->repeat,
                                         .invariant = values->invariant,
+                                        .stack = values->stack,
                                         .traced_steps = values->trace_steps,
                                         .kernels = values->kernels,
                                         .run = runs,
@@ -357,10 +361,99 @@ static int read_sizes(const struct bench_values *values, struct workload_setting
     return CLI_DONE;
 }
 
+/* ---- --inference ---- */
+
+/* Parses a list of batch sizes, separated by commas. Returns their number; 0 if one is wrong. */
+static int parse_batches(const char *text, int64_t *batches) {
+    int count = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        if (count == INFERENCE_MAX_BATCHES || *at < '0' || *at > '9') return 0;
+        batches[count] = strtoll(at, &end, 10);
+        if (batches[count] < 1 || batches[count] > MAX_BATCH || (*end && *end != ',')) return 0;
+        count++;
+        if (!*end) return count;
+        at = end;
+    }
+}
+
+/* Reads --batch; several sizes only with --inference. */
+static int read_batches(const struct bench_values *values, int64_t *batches, int *count) {
+    const char *text = values->batch ? values->batch : values->inference ? "1" : "128";
+    *count = parse_batches(text, batches);
+    if (*count == 1 || (*count && values->inference)) return CLI_DONE;
+    return cli_input_error("bench: --batch %s: expected a whole number from 1 to %d%s", cli_quote(text).text,
+                           MAX_BATCH,
+                           values->inference ? ", or up to 16 of them separated by commas"
+                           : *count          ? "; only --inference measures several"
+                                             : "");
+}
+
+/* Fails if an option is given that says how to train. */
+static int check_inference_options(const struct bench_values *v) {
+    const struct {
+        const char *name;
+        bool is_given;
+    } others[] = {{"strategy", v->strategy >= 0},
+                  {"central", v->central},
+                  {"invariant", v->invariant},
+                  {"bf16-gradients", v->bf16_gradients},
+                  {"scaling", v->scaling},
+                  {"base", v->base},
+                  {"stack", v->stack},
+                  {"place", v->place},
+                  {"strict-placement", v->strict_placement},
+                  {"lock", v->lock},
+                  {"gpu-memory-limit", v->gpu_memory_limit},
+                  {"gpu-memory-reserve", v->gpu_memory_reserve},
+                  {"tune-kernels", v->tune_kernels},
+                  {"warmup", v->warmup != defaults.warmup},
+                  {"repeat", v->repeat != defaults.repeat},
+                  {"kernels", v->kernels},
+                  {"trace", v->trace}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].is_given)
+            return cli_input_error(
+                "bench: --%s cannot be used with --inference: expected --devices, --threads, --batch, "
+                "--precision, --sessions, --steps, --memory-limit or --json",
+                others[i].name);
+    return CLI_DONE;
+}
+
+static int run_inference(const struct bench_values *values, const char *model, double start_time) {
+    struct inference_bench b = {.settings = {.model = model,
+                                             .devices = values->devices,
+                                             .precision = cli_precisions[values->precision],
+                                             .threads = (int)values->threads,
+                                             .sessions = (int)values->sessions},
+                                .calls = values->steps,
+                                .json = values->json,
+                                .start_time = start_time};
+    struct workload_settings sizes = {.batch = 0};
+    int checked = check_inference_options(values);
+    if (checked == CLI_DONE) checked = read_sizes(values, &sizes);
+    if (checked == CLI_DONE) checked = read_batches(values, b.batches, &b.batch_count);
+    if (checked != CLI_DONE) return checked;
+    b.settings.memory_limit = sizes.memory_limit;
+    for (int i = 0; i < b.batch_count; i++)
+        if (b.batches[i] > b.settings.max_batch) b.settings.max_batch = b.batches[i];
+    return cli_report(bench_inference(&b));
+}
+
+/* ---- The command ---- */
+
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
     double start_time = cli_now();
+    int64_t batches[INFERENCE_MAX_BATCHES];
+    int batch_count;
+    if (values->inference) return run_inference(values, operands[0], start_time);
+    if (values->stack && values->scaling)
+        return cli_input_error("bench: --stack cannot be combined with --scaling: expected one of them");
+    if (values->sessions > 1) return cli_input_error("bench: --sessions is for --inference");
+    int parsed = read_batches(values, batches, &batch_count);
+    if (parsed != CLI_DONE) return parsed;
     struct workload_settings settings = {.model = operands[0],
                                          .devices = values->devices,
                                          .place = values->place,
@@ -374,11 +467,13 @@ static int run(const void *given, int operand_count, char **operands) {
                                          .precision = cli_precisions[values->precision],
                                          .tune_kernels = values->tune_kernels,
                                          .threads = (int)values->threads,
-                                         .batch = values->batch};
+                                         .base = values->base,
+                                         .stack = values->stack,
+                                         .batch = batches[0]};
     int sizes = read_sizes(values, &settings);
     if (sizes != CLI_DONE) return sizes;
     tu_status loaded =
-        tu_model_is_file(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
+        tu_network_is_file(settings.model) ? tu_network_load(settings.model, &settings.model) : TU_OK;
     if (loaded != TU_OK) return cli_report(tu_fail(loaded, "bench: %s", tu_message()));
     if (values->invariant && values->threads > 1)
         return cli_input_error(
@@ -386,12 +481,16 @@ static int run(const void *given, int operand_count, char **operands) {
             "cores, split the CPU: --devices cpu:0/%d",
             (int)values->invariant, (int)values->threads, (int)values->threads);
     char devices[1024];
+    if (settings.stack && values->lock)
+        return cli_input_error("bench: --stack cannot be combined with --lock");
     int joined = values->independent
                      ? cli_stay_independent("bench")
                      : cli_join_processes(values->collective_timeout, values->interface, &settings.group);
     if (joined != CLI_DONE) return joined;
     tu_status status = TU_OK;
-    if (settings.group) {
+    if (settings.group && settings.stack)
+        status = tu_fail(TU_INVALID, "bench: --stack is for one process: see --independent");
+    if (settings.group && status == TU_OK) {
         status = tu_process_group_devices(settings.group, values->devices, devices, sizeof devices);
         status = agree(settings.group, status);
         settings.devices = devices;
@@ -403,12 +502,12 @@ static int run(const void *given, int operand_count, char **operands) {
         workload_free(&runs[k].work);
         free(runs[k].m.kernel_ms);
     }
-    if (settings.group && status != TU_OK) tu_process_group_fail(settings.group, tu_message());
-    tu_process_group_close(settings.group);
+    if (settings.group && status != TU_OK) tu_process_group_fail(settings.group, status, tu_message());
+    cli_leave_processes(settings.group);
     if (!planned_too_large || settings.group) return cli_report_common(settings.group, status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
-                                                      .is_user_network = tu_model_is_file(operands[0]),
+                                                      .is_user_network = tu_network_is_file(operands[0]),
                                                       .context = &settings,
                                                       .plan = plan_workload,
                                                       .release = free_workload_plan});
@@ -416,7 +515,7 @@ static int run(const void *given, int operand_count, char **operands) {
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "measures a training step: time, throughput, memory",
+    .summary = "measures a training step or answers: time, throughput, memory",
     .usage = "MODEL [OPTIONS]",
     .description = "Measures the training step of MODEL (a built-in network or your own C file):\n"
                    "forward pass, backward pass and an update by SGD with momentum, with one fixed\n"
@@ -427,6 +526,13 @@ const struct cli_command cli_command_bench = {
                    "same digest computed bit-identical results. A step that does not fit into\n"
                    "memory fails before it runs; the error lists the largest buffers and options\n"
                    "that help.\n"
+                   "\n"
+                   "With --inference, MODEL may also be a model file. Prints the time to load it and\n"
+                   "to the first answer, its memory, and for each batch size the percentiles of\n"
+                   "the time of a call and the samples per second.\n"
+                   "\n"
+                   "With --stack N, the step trains N networks with a batch each as one program\n"
+                   "(docs/ensembles.md); its speed is compared with that of N steps of one network.\n"
                    "\n"
                    "Several devices share the batch; --scaling compares them with the first device.\n"
                    "'branches' is a workload of sixteen small networks, distributed over the\n"

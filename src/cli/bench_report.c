@@ -120,6 +120,16 @@ static void print_scaling(const struct bench_report *r) {
            samples_per_second(r->single), 100 * efficiency(r), r->processes.devices);
 }
 
+/* Returns how many times as fast the step of the stack is as that many steps of one network. */
+static double stack_speedup(const struct bench_report *r) {
+    return (double)r->stack * r->single->m.median_ms / r->run->m.median_ms;
+}
+
+static void print_stack(const struct bench_report *r) {
+    printf("%-12s  %" PRId64 " networks, %.2f times as fast as one after another (%.4g ms each)\n", "stack",
+           r->stack, stack_speedup(r), r->single->m.median_ms);
+}
+
 static double mib(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
@@ -142,7 +152,7 @@ void bench_print_text(const struct bench_report *r) {
            m->median_ms, m->min_ms, m->max_ms, r->repeat, m->steps,
            work->multi_step ? ", each in one call" : "");
     printf("%-12s  %.1f samples/s\n", "throughput", samples_per_second(r->run));
-    if (r->single) print_scaling(r);
+    if (r->single) (r->stack ? print_stack : print_scaling)(r);
     if (workload_is_sharded(work)) print_communication(r->run, r->communication);
     print_memory(work);
     printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
@@ -186,6 +196,12 @@ static void put_scaling(tu_json *json, const struct bench_report *r) {
     tu_json_end_object(json);
     tu_json_f64(json, "speedup", rounded(samples_per_second(r->run) / samples_per_second(single)));
     tu_json_f64(json, "efficiency", rounded(efficiency(r)));
+}
+
+static void put_stack(tu_json *json, const struct bench_report *r) {
+    tu_json_i64(json, "stack", r->stack);
+    tu_json_f64(json, "one_network_ms", rounded(r->single->m.median_ms));
+    tu_json_f64(json, "speedup", rounded(stack_speedup(r)));
 }
 
 static void put_communication(tu_json *json, const struct workload *work,
@@ -249,7 +265,7 @@ void bench_print_json(const struct bench_report *r) {
     if (r->invariant) tu_json_i64(&json, "invariant", r->invariant);
     if (workload_is_sharded(work))
         put_communication(&json, work, r->communication), put_device_times(&json, work, r->traced_steps);
-    if (r->single) put_scaling(&json, r);
+    if (r->single) (r->stack ? put_stack : put_scaling)(&json, r);
     if (r->kernels) put_kernels(&json, work, m);
     tu_json_end_object(&json);
     putchar('\n');

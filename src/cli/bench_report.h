@@ -32,10 +32,11 @@ struct bench_processes {
 
 struct bench_report {
     const char *model, *precision;
-    int64_t repeat;                       /* number of blocks */
-    int64_t invariant;                    /* 0: --invariant was not given */
-    int64_t traced_steps;                 /* steps traced to measure communication, if the batch is sharded */
-    bool kernels;                         /* print the time of each kernel */
+    int64_t repeat;       /* number of blocks */
+    int64_t invariant;    /* 0: --invariant was not given */
+    int64_t stack;        /* networks of a stack; `single` is one of them; 0: --stack was not given */
+    int64_t traced_steps; /* steps traced to measure communication, if the batch is sharded */
+    bool kernels;         /* print the time of each kernel */
     const struct bench_run *run, *single; /* single: the first device only; NULL without --scaling */
     const struct communication_cost *communication; /* valid if the batch is sharded */
     struct bench_processes processes;

@@ -4,7 +4,7 @@
  * round-robin, so 1, 2, 4, 8 or 16 devices have equal work and compute the same result. With more than sixteen
  * devices there is one branch per device. Only images, logits and the gradients of the logits are copied between
  * devices: a few hundred KiB, compared with 2.4 billion floating-point operations. It is useful only as a benchmark,
- * so it is not one of the built-in models. */
+ * so it is not one of the built-in networks. */
 #include "cli/branches_workload.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static const char *device_name(const tu_program *device_list, size_t index) {
 }
 
 tu_status branches_workload_build(tu_graph *graph, const tu_program *device_list, int64_t batch,
-                                  tu_model_graph *net) {
+                                  tu_network_graph *net) {
     size_t devices = 1; /* every program has at least one */
     while (device_name(device_list, devices)) devices++;
     net->images = tu_batch_input(graph, "images", TU_F32, TU_SHAPE(batch, WIDTH));

@@ -31,6 +31,7 @@
 #define CLI_HELP_STRICT_PLACEMENT                                                                            \
     "fail if a device does not support an operation placed on it, instead of moving the operation"
 #define CLI_HELP_THREADS "threads of each CPU device; 0: one per core"
+#define CLI_HELP_TOKENIZER "tokenizer of texts: bytes, gpt2 or a file with merges"
 #define CLI_HELP_TRACE "write a trace of some steps to FILE, for ui.perfetto.dev, and print a summary"
 #define CLI_HELP_TRACE_STEPS "number of steps to trace"
 #define CLI_HELP_TUNE_KERNELS "time the kernels of GPU libraries once and use the fastest"

@@ -1,4 +1,4 @@
-/* `tutti data get NAME` downloads a data set; `tutti data info SET` verifies and describes one; `tutti data sample
+/* `tutti data get NAME` downloads a data set; `tutti data tokens` converts texts (data_tokens.c); `tutti data info SET` verifies and describes one; `tutti data sample
  * SET` writes a few of its images as files. */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,13 +12,16 @@
 
 #include "cli/command.h"
 #include "cli/common_options.h"
+#include "cli/data_columns.h"
+#include "cli/data_tokens.h"
+#include "cli/task_progress.h"
 
 struct data_values {
     bool json, offline, skip_bad;
     const char *ignore_label;
     int64_t height, width, seed, count;
     double test_share;
-    const char *out;
+    const char *out, *tokenizer;
 };
 
 static const struct cli_option options[] = {
@@ -35,52 +38,21 @@ static const struct cli_option options[] = {
     CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX,
             CLI_HELP_SEED " (choice of test images and samples)"),
     CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "number of samples to write"),
-    CLI_STRING(struct data_values, out, "out", 'o', "DIR", "folder for the samples"),
+    CLI_STRING(struct data_values, out, "out", 'o', "DIR", "folder for the samples, or token file"),
+    CLI_STRING(struct data_values, tokenizer, "tokenizer", 0, "NAME", CLI_HELP_TOKENIZER),
     {0},
 };
 
 static const struct data_values defaults = {
-    .height = 64, .width = 64, .test_share = 0.1, .count = 5, .out = "samples"};
-
-/* ---- Progress: one line that is overwritten on a terminal, otherwise one line per task ---- */
-
-struct progress {
-    bool terminal, shown;
-    int64_t percent; /* last printed; -1: none */
-    char what[256];
-};
-
-static void show_progress(void *context, const char *what, int64_t done, int64_t total) {
-    struct progress *p = context;
-    int64_t percent = total > 0 ? (int64_t)(100.0 * (double)done / (double)total) : -1;
-    bool is_new = strncmp(p->what, what, sizeof p->what - 1) != 0;
-    if (!is_new && (percent == p->percent || !p->terminal)) return;
-    snprintf(p->what, sizeof p->what, "%s", what);
-    p->percent = percent;
-    if (!p->terminal) {
-        fprintf(stderr, "%s\n", p->what);
-        return;
-    }
-    if (percent >= 0)
-        fprintf(stderr, "\r\033[K%.100s  %" PRId64 "%%", p->what, percent);
-    else
-        fprintf(stderr, "\r\033[K%.100s", p->what);
-    fflush(stderr);
-    p->shown = true;
-}
-
-/* Erases the progress line. */
-static void end_progress(const struct progress *p) {
-    if (p->shown) fprintf(stderr, "\r\033[K");
-}
+    .height = 64, .width = 64, .test_share = 0.1, .count = 5, .tokenizer = "bytes"};
 
 /* ---- get ---- */
 
 static int run_get(const char *name, const struct data_values *values, tu_dataset_options *o,
-                   const struct progress *p) {
+                   const struct cli_task *p) {
     char path[4096];
     tu_status status = tu_data_get_with(name, path, o);
-    end_progress(p);
+    cli_end_task(p);
     if (status != TU_OK) return cli_report(status);
     if (!values->json) {
         printf("%s\n", path);
@@ -187,6 +159,7 @@ static int describe(const tu_dataset *set, const struct data_values *values) {
     if (info.notice) fprintf(stderr, "tutti: notice: %s\n", info.notice);
     status = tu_dataset_verify(set);
     if (status != TU_OK) return cli_report(status);
+    if (!info.height) return cli_describe_columns(set, &info, values->json);
     int64_t *const counts[2] = {count_classes(set, &info, TU_TRAIN), count_classes(set, &info, TU_TEST)};
     int result = CLI_DONE;
     if (!counts[0] || !counts[1])
@@ -201,10 +174,10 @@ static int describe(const tu_dataset *set, const struct data_values *values) {
 }
 
 /* Opens a data set. If the val/ subfolder of a folder is invalid, prints a notice and opens the folder without it. */
-static tu_status open_set(const char *spec, tu_dataset_options *o, const struct progress *p,
+static tu_status open_set(const char *spec, tu_dataset_options *o, const struct cli_task *p,
                           tu_dataset **set) {
     tu_status status = tu_dataset_open_with(spec, set, o);
-    end_progress(p);
+    cli_end_task(p);
     char path[4096], notice[1024];
     struct stat attributes;
     int length = snprintf(path, sizeof path, "%s/val", spec);
@@ -212,14 +185,14 @@ static tu_status open_set(const char *spec, tu_dataset_options *o, const struct 
         snprintf(notice, sizeof notice, "%s", tu_message());
         o->validation = false;
         status = tu_dataset_open_with(spec, set, o);
-        end_progress(p);
+        cli_end_task(p);
         if (status == TU_OK) fprintf(stderr, "tutti: notice: %s\n", notice);
     }
     return status;
 }
 
 static int run_info(const char *spec, const struct data_values *values, tu_dataset_options *o,
-                    const struct progress *p) {
+                    const struct cli_task *p) {
     tu_dataset *set;
     tu_status status = open_set(spec, o, p, &set);
     if (status != TU_OK) return cli_report(status);
@@ -294,14 +267,19 @@ static int write_folder(const tu_dataset *set, const struct data_values *values)
     return result;
 }
 
-static int run_sample(const char *spec, const struct data_values *values, tu_dataset_options *o,
-                      const struct progress *p) {
+static int run_sample(const char *spec, const struct data_values *given, tu_dataset_options *o,
+                      const struct cli_task *p) {
+    struct data_values with_folder = *given;
+    const struct data_values *values = &with_folder;
+    if (!with_folder.out) with_folder.out = "samples";
     tu_dataset *set;
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     tu_status status = open_set(spec, o, p, &set);
     if (status == TU_OK) status = tu_dataset_describe(set, &info);
     if (status != TU_OK) return cli_report(status);
-    int result = values->count <= info.count[TU_TEST]
+    int result = !info.height ? cli_input_error("data: sample writes pictures, and data set %s has none",
+                                                cli_quote(info.name).text)
+                 : values->count <= info.count[TU_TEST]
                      ? write_folder(set, values)
                      : cli_input_error("data: --count %" PRId64 ": expected at most %" PRId64
                                        ", the number of test images of '%s'",
@@ -315,9 +293,9 @@ static int run_sample(const char *spec, const struct data_values *values, tu_dat
 static const struct subcommand {
     const char *name, *expected; /* expected: description of its operand */
     int (*run)(const char *operand, const struct data_values *values, tu_dataset_options *o,
-               const struct progress *p);
+               const struct cli_task *p);
 } subcommands[] = {
-    {"get", "cifar10 or mnist", run_get},
+    {"get", "cifar10, mnist or gpt2", run_get},
     {"info", "a name or a path: cifar10, mnist, generated, FOLDER, ...", run_info},
     {"sample", "a name or a path: cifar10, mnist, generated, FOLDER, ...", run_sample},
 };
@@ -329,8 +307,8 @@ static const struct subcommand *find_subcommand(const char *name) {
         if (strcmp(name, subcommands[i].name) == 0) return &subcommands[i];
         names[i] = subcommands[i].name;
     }
-    cli_input_error("data: unknown subcommand %s: expected get, info or sample%s", cli_quote(name).text,
-                    cli_did_you_mean(name, names, SUBCOMMAND_COUNT).text);
+    cli_input_error("data: unknown subcommand %s: expected get, info, sample or tokens%s",
+                    cli_quote(name).text, cli_did_you_mean(name, names, SUBCOMMAND_COUNT).text);
     return NULL;
 }
 
@@ -344,9 +322,25 @@ static bool parse_label(const char *text, int64_t *label) {
     return false;
 }
 
+/* ---- tokens ---- */
+
+static int run_tokens(const struct data_values *values, const tu_dataset_options *o, int count,
+                      char **files) {
+    if (count < 1) return cli_input_error("data tokens: the text is missing: expected files in UTF-8");
+    if (!values->out)
+        return cli_input_error(
+            "data tokens: --out is missing: expected the name of the token file, such as text.tutti");
+    return data_tokens(&(struct data_tokens_settings){.tokenizer = values->tokenizer,
+                                                      .out = values->out,
+                                                      .test_share = values->test_share,
+                                                      .json = values->json,
+                                                      .options = o},
+                       count, files);
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     const struct data_values *values = given;
-    struct progress progress = {.terminal = isatty(STDERR_FILENO), .percent = -1};
+    struct cli_task progress = {.terminal = isatty(STDERR_FILENO), .percent = -1};
     tu_dataset_options o = {.struct_size = sizeof o,
                             .height = values->height,
                             .width = values->width,
@@ -355,8 +349,9 @@ static int run(const void *given, int operand_count, char **operands) {
                             .offline = values->offline,
                             .validation = true,
                             .skip_bad = values->skip_bad,
-                            .progress = values->json ? NULL : show_progress,
+                            .progress = values->json ? NULL : cli_show_task,
                             .context = &progress};
+    if (strcmp(operands[0], "tokens") == 0) return run_tokens(values, &o, operand_count - 1, operands + 1);
     const struct subcommand *subcommand = find_subcommand(operands[0]);
     if (!subcommand) return CLI_BAD_INPUT;
     int64_t label;
@@ -365,24 +360,29 @@ static int run(const void *given, int operand_count, char **operands) {
     if (operand_count < 2)
         return cli_input_error("data %s: the data set is missing: expected %s", subcommand->name,
                                subcommand->expected);
+    if (operand_count > 2)
+        return cli_input_error("data %s: unexpected operand %s: expected one data set", subcommand->name,
+                               cli_quote(operands[2]).text);
     return subcommand->run(operands[1], values, &o, &progress);
 }
 
 const struct cli_command cli_command_data = {
     .name = "data",
     .summary = "downloads, describes and samples data sets of labelled images",
-    .usage = "get NAME | info SET | sample SET [OPTIONS]",
-    .description = "get downloads cifar10 or mnist into the cache ($TUTTI_DATA, or ~/.cache/tutti)\n"
-                   "unless it is there, verifies it and prints the path of its file.\n"
+    .usage = "get NAME | info SET | sample SET | tokens FILE... [OPTIONS]",
+    .description = "get downloads cifar10, mnist or the tokenizer gpt2 into the cache ($TUTTI_DATA,\n"
+                   "or ~/.cache/tutti) unless it is there, verifies it and prints the path of\n"
+                   "its file.\n"
                    "info verifies every byte of a data set and describes it.\n"
                    "sample writes test images as PNG files, named by index and class, and prints\n"
                    "their paths.\n"
-                   "SET is cifar10, mnist, generated, FOLDER (with one subfolder of PNG or JPEG\n"
-                   "files per class) or IMAGES.npy,LABELS.npy.",
+                   "tokens writes a token file of texts in UTF-8, for networks such as char-gpt.\n"
+                   "SET is cifar10, mnist, generated, FOLDER (with one subfolder of PNG,\n"
+                   "JPEG, GIF or WebP files per class), FILE.csv or IMAGES.npy,LABELS.npy.",
     .options = options,
     .values_size = sizeof(struct data_values),
     .defaults = &defaults,
     .min_operands = 1,
-    .max_operands = 2,
+    .max_operands = 100000,
     .run = run,
 };

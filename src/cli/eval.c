@@ -71,7 +71,7 @@ static int name_width(const tu_evaluation *e) {
 }
 
 static void print_classes(const tu_evaluation *e, int width) {
-    printf("\n%-*s  %7s  %7s  %9s\n", width, "class", "images", "recall", "precision");
+    printf("\n%-*s  %7s  %7s  %9s\n", width, "class", e->samples, "recall", "precision");
     for (int64_t i = 0; i < e->classes; i++) {
         struct class_score s = score_of(e, i);
         printf("%-*.*s  %7" PRId64 "  %6.1f%%  %8.1f%%\n", width, width, e->class_names[i], s.images,
@@ -102,17 +102,38 @@ static void print_members(const tu_evaluation *e) {
     }
     printf("%-10s  %+.2f points compared with the best member, %+.2f compared with their mean\n", "ensemble",
            100 * (e->accuracy - best), 100 * (e->accuracy - mean));
+    printf("%-10s  two members predict different classes for %.2f%% of the images\n", "diversity",
+           100 * e->disagreement);
+    printf("%-10s  the confidence differs from the accuracy by %.2f points\n", "calibrated",
+           100 * e->calibration_error);
+}
+
+/* The metrics that are computed from probabilities; runs of earlier versions lack them. */
+static void print_probabilistic(const tu_evaluation *e) {
+    for (size_t i = 2; i < e->metric_count; i++) {
+        bool error = strcmp(e->metrics[i].name, "calibration_error") == 0;
+        if (error && e->member_count) continue; /* printed with the members */
+        printf("%-10s  %.4f%s\n", error ? "calibrated" : e->metrics[i].name, e->metrics[i].value,
+               error ? " (expected calibration error)" : "");
+    }
 }
 
 static void print_text(const tu_evaluation *e, const char *drawing) {
-    printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
+    printf("%-10s  %s, %" PRId64 " test %s\n", "set", e->set, e->images, e->samples);
     if (e->skipped) printf("%-10s  %" PRId64 " damaged images\n", "left out", e->skipped);
     if (e->ignored) printf("%-10s  %" PRId64 " images with the ignored label\n", "left out", e->ignored);
     if (e->member_count) printf("%-10s  %" PRId64 " members\n", "ensemble", e->member_count);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
+    if (!e->classes) {
+        for (size_t i = 0; i < e->metric_count; i++)
+            printf("%-10s  %.6g\n", e->metrics[i].name, e->metrics[i].value);
+        printf("%-10s  %.4f\n", "loss", e->loss);
+        return;
+    }
     printf("%-10s  %.2f%% (largest class %.2f%%)\n", "accuracy", 100 * e->accuracy, 100 * e->largest_class);
     printf("%-10s  %.2f%%\n", "top-5", 100 * e->top5);
     printf("%-10s  %.4f\n", "loss", e->loss);
+    print_probabilistic(e);
     if (e->member_count) print_members(e);
     int width = name_width(e);
     print_classes(e, width);
@@ -165,11 +186,19 @@ static void print_json(const char *run, const tu_evaluation *e) {
     tu_json_i64(&json, "images", e->images);
     if (e->skipped) tu_json_i64(&json, "skipped", e->skipped);
     if (e->ignored) tu_json_i64(&json, "ignored", e->ignored);
-    tu_json_f64(&json, "accuracy", e->accuracy);
-    tu_json_f64(&json, "top5", e->top5);
+    tu_json_string(&json, "task", e->task);
+    for (size_t i = 0; i < e->metric_count; i++) tu_json_f64(&json, e->metrics[i].name, e->metrics[i].value);
     tu_json_f64(&json, "loss", e->loss);
+    if (!e->classes) {
+        tu_json_end_object(&json);
+        putchar('\n');
+        return;
+    }
     tu_json_f64(&json, "largest_class", e->largest_class);
-    if (e->member_count) put_members(&json, e);
+    if (e->member_count) {
+        tu_json_f64(&json, "disagreement", e->disagreement);
+        put_members(&json, e);
+    }
     tu_json_begin_array(&json, "classes");
     for (int64_t i = 0; i < e->classes; i++) put_class(&json, e, i);
     tu_json_end_array(&json);
@@ -195,7 +224,7 @@ static tu_status draw_confusion(const tu_evaluation *e, const char *run, const c
         snprintf(drawing->path, sizeof drawing->path, "%s", out);
     else
         snprintf(drawing->path, sizeof drawing->path, "%.*s/confusion.svg", (int)length, run);
-    tu_status status = tu_evaluation_draw(e, drawing->path);
+    tu_status status = out ? tu_evaluation_draw(e, out) : tu_evaluation_draw_in(e, run, "confusion.svg");
     drawing->drawn = status == TU_OK;
     if (status == TU_OK || out) return status;
     fprintf(stderr, "tutti: notice: %s; choose another file with --out\n", tu_message());
@@ -206,13 +235,17 @@ static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     const struct eval_values *v = given;
     tu_evaluation evaluation = TU_SIZED(tu_evaluation);
-    struct drawing drawing;
+    struct drawing drawing = {0};
     tu_status status = tu_evaluate(
         operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
         .threads = (int)v->threads, .data = v->data, .offline = v->offline, .skip_bad = v->skip_bad,
         .ignore_label = v->ignore_label, .strategy = v->strategy >= 0 ? cli_strategies[v->strategy] : NULL);
     if (status != TU_OK) return cli_report(status);
-    status = draw_confusion(&evaluation, operands[0], v->out, &drawing);
+    if (evaluation.classes)
+        status = draw_confusion(&evaluation, operands[0], v->out, &drawing);
+    else if (v->out)
+        status = tu_fail(TU_INVALID, "eval: --out: the task '%s' has no classes, and so no confusion matrix",
+                         evaluation.task);
     if (status == TU_OK && v->json)
         print_json(operands[0], &evaluation);
     else if (status == TU_OK)

@@ -13,6 +13,7 @@
 #include "cli/choices.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
+#include "cli/explain_stack.h"
 #include "cli/explain_summary.h"
 #include "cli/memory_table.h"
 #include "cli/network.h"
@@ -22,14 +23,14 @@
 #include "cli/unequal_devices.h"
 
 struct explain_values {
-    const char *devices, *place, *lock, *central;
-    int64_t threads, batch, invariant;
-    int precision, strategy; /* strategy -1: not given */
-    int strict_placement;    /* no, yes */
+    const char *devices, *place, *lock, *central, *data;
+    int64_t threads, batch, invariant, stack; /* stack 0: not given */
+    int precision, strategy;                  /* strategy -1: not given */
+    int strict_placement;                     /* no, yes */
     bool update_lock, infer, all, json;
 };
 
-static const struct explain_values defaults = {.devices = "all", .strategy = -1};
+static const struct explain_values defaults = {.devices = "all", .data = "generated", .strategy = -1};
 
 static const char *const no_yes[] = {"no", "yes", NULL};
 
@@ -49,6 +50,9 @@ static const struct cli_option options[] = {
     CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH " (default: 128)"),
     CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", cli_precisions,
                CLI_HELP_PRECISION),
+    CLI_INT(struct explain_values, stack, "stack", 0, "N", 1, TU_MAX_ENSEMBLE,
+            "measure how many of N members of an ensemble a device should train at once"),
+    CLI_STRING(struct explain_values, data, "data", 'd', "SET", CLI_HELP_DATA " with --stack"),
     CLI_FLAG(struct explain_values, infer, "infer", 'i',
              "explain the inference graph, without gradients and updates"),
     CLI_FLAG(struct explain_values, all, "all", 'a', "list every operation instead of layers"),
@@ -324,7 +328,7 @@ static int print_program(const tu_program *program, const struct memory_table *m
         result = cli_report(values->json ? print_json(program, memory, model, values)
                                          : print_table(program, memory, values->all));
     if (result == CLI_DONE) cli_print_placement_notice(program);
-    if (result == CLI_DONE && !values->json) cli_warn_unequal_devices(program, (int)values->threads);
+    if (result == CLI_DONE && !values->json) cli_warn_unequal_devices(program, (int)values->threads, 0);
     return result;
 }
 
@@ -339,7 +343,7 @@ static int explain(const char *model, const struct explain_values *values, tu_pr
     if (status == TU_OK) status = compile_plan(values, group, graph, &program);
     if (group) status = tu_process_group_agree(group, status);
     if (status == TU_OK) status = memory_table_new(program, group, &memory);
-    if (group && status != TU_OK) tu_process_group_fail(group, tu_message());
+    if (group && status != TU_OK) tu_process_group_fail(group, status, tu_message());
     int result = cli_prints(group) ? cli_report(status) : cli_exit_status(status);
     if (result == CLI_DONE && cli_prints(group)) result = print_program(program, memory, model, values);
     memory_table_free(memory);
@@ -353,6 +357,13 @@ static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     if (values->update_lock && !values->lock)
         return cli_input_error("explain: --update-lock needs --lock FILE");
+    if (values->stack)
+        return explain_stack(operands[0], values->data, values->stack, values->json,
+                             &(tu_train_options){.struct_size = sizeof(tu_train_options),
+                                                 .devices = values->devices,
+                                                 .threads = values->threads,
+                                                 .batch = values->batch,
+                                                 .precision = cli_precisions[values->precision]});
     tu_process_group *group;
     int result = cli_join_processes(0, NULL, &group);
     if (result != CLI_DONE) return result;
@@ -361,7 +372,7 @@ static int run(const void *given, int operand_count, char **operands) {
                                  "or srun");
     else
         result = explain(operands[0], values, group);
-    tu_process_group_close(group);
+    cli_leave_processes(group);
     return result;
 }
 
@@ -372,7 +383,10 @@ const struct cli_command cli_command_explain = {
     .description = "Prints on which device each operation of MODEL's training step would run and\n"
                    "why, which devices do not support it, what is copied between devices, and the\n"
                    "memory peak of each device. A summary comes first. Nothing is run. Started by\n"
-                   "mpirun or srun, it explains the program of rank 0 and the memory of all ranks.",
+                   "mpirun or srun, it explains the program of rank 0 and the memory of all ranks.\n"
+                   "\n"
+                   "With --stack N, runs and times training steps of 1, 2, 4, ... members of an\n"
+                   "ensemble as one program, and prints what 'tutti train --stack auto' chooses.",
     .lists_models = true,
     .options = options,
     .values_size = sizeof(struct explain_values),

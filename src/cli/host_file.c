@@ -1,11 +1,13 @@
 /* Reads host files. See host_file.h. */
 #include "cli/host_file.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <tutti/command.h>
+#include <tutti/graph.h>
 
 #include "cli/report.h"
 
@@ -148,33 +150,20 @@ bool cli_parse_hosts(const char *text, size_t length, struct cli_hosts *hosts, s
 
 /* ---- The file ---- */
 
-/* Reads the file into a buffer of MAX_FILE_BYTES + 1 bytes. */
-static int read_text(const char *path, char *text, size_t *length) {
-    FILE *file = fopen(path, "re");
-    *length = file ? fread(text, 1, MAX_FILE_BYTES + 1, file) : 0;
-    bool failed = !file || ferror(file);
-    int reason = errno; /* of the call that has failed, if one has */
-    if (file) fclose(file);
-    if (failed)
-        return cli_input_error("launch: --hosts: cannot read %s: %s", cli_quote(path).text, strerror(reason));
-    if (*length <= MAX_FILE_BYTES) return CLI_DONE;
-    return cli_input_error("launch: --hosts: %s is larger than %d bytes: expected a list of hosts",
-                           cli_quote(path).text, MAX_FILE_BYTES);
-}
-
 int cli_read_hosts(const char *path, struct cli_hosts *hosts) {
+    void *text;
     size_t length;
     struct cli_host_error error;
     *hosts = (struct cli_hosts){0};
-    char *text = malloc(MAX_FILE_BYTES + 1);
-    if (!text) return cli_fail("launch: out of memory for the host file");
-    int status = read_text(path, text, &length);
-    if (status == CLI_DONE && !cli_parse_hosts(text, length, hosts, &error))
+    if (tu_file_read(path, MAX_FILE_BYTES, &text, &length) != TU_OK)
+        return cli_input_error("launch: --hosts: %s", tu_message());
+    int status = CLI_DONE;
+    if (!cli_parse_hosts(text, length, hosts, &error))
         status = cli_input_error("launch: %s:%zu: %s", path, error.line, error.message);
     if (status == CLI_DONE && hosts->count == 0)
         status = cli_input_error("launch: --hosts: %s names no host: expected lines such as 'node1 slots=4'",
                                  cli_quote(path).text);
-    free(text);
+    tu_bytes_free(text);
     return status;
 }
 

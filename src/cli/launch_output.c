@@ -5,9 +5,9 @@
 #include "cli/launch_output.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/launched.h"
 #include "cli/report.h"
@@ -15,14 +15,9 @@
 enum { MAX_LINE = 1 << 16, RULE_LENGTH = 70 };
 
 static void write_bytes(struct launch_output *o, const char *bytes, size_t count) {
-    while (count > 0 && !o->is_closed) {
-        ssize_t written = write(STDERR_FILENO, bytes, count);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) o->is_closed = errno == EPIPE;
-        if (written < 0) return;
-        bytes += written;
-        count -= (size_t)written;
-    }
+    if (o->is_closed || count == 0) return;
+    errno = 0;
+    if (fwrite(bytes, 1, count, stderr) < count) o->is_closed = errno == EPIPE;
 }
 
 /* ---- mpirun's texts ---- */

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/launched.h"
+#include "cli/terminal.h"
 
 static int run_command(const struct cli_command *command, int argc, char **argv) {
     void *values;
@@ -26,7 +27,7 @@ static int run_option(const char *word) {
         return CLI_DONE;
     }
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
-        printf("tutti %s\n", tu_version());
+        printf(CLI_PROGRAM " %s\n", tu_version());
         return CLI_DONE;
     }
     static const char *const names[] = {"--help", "--version"};
@@ -35,13 +36,15 @@ static int run_option(const char *word) {
 }
 
 static int dispatch(int argc, char **argv) {
-    if (argc < 2) return cli_input_error("no command given: expected one that 'tutti --help' lists");
+    if (argc < 2)
+        return cli_input_error("no command given: expected one that '" CLI_PROGRAM " --help' lists");
     if (argv[1][0] == '-') return run_option(argv[1]);
     const struct cli_command *command = cli_find_command(argv[1]);
     return command ? run_command(command, argc - 2, argv + 2) : CLI_BAD_INPUT;
 }
 
 int main(int argc, char **argv) {
+    cli_open_terminal();
     signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit then fails with a message */
     cli_label_output();
     int status = dispatch(argc, argv);

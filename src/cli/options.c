@@ -109,9 +109,9 @@ static void report_unknown_option(const struct parser *parser, const char *shown
         nearest = cli_synonym(shown + 2, names, count);
         if (!nearest) nearest = tu_nearest_name(shown + 2, names, (size_t)count);
     }
-    cli_input_error("%s: unknown option %s: expected one that 'tutti %s --help' lists%s%s%s", parser->command,
-                    cli_quote(shown).text, parser->command, nearest ? "; did you mean '--" : "",
-                    nearest ? nearest : "", nearest ? "'?" : "");
+    cli_input_error("%s: unknown option %s: expected one that '" CLI_PROGRAM " %s --help' lists%s%s%s",
+                    parser->command, cli_quote(shown).text, parser->command,
+                    nearest ? "; did you mean '--" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
 
 /* Parses "--name", "--name value" or "--name=value". Returns 0, CLI_PARSE_HELP or CLI_PARSE_ERROR. */

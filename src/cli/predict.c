@@ -14,7 +14,7 @@
 enum { BAR_WIDTH = 30, LONGEST_NAME = 24 };
 
 struct predict_values {
-    const char *checkpoint, *devices;
+    const char *checkpoint, *devices, *out;
     int64_t threads, top;
     bool json;
 };
@@ -25,8 +25,10 @@ static const struct cli_option options[] = {
     CLI_INT(struct predict_values, top, "top", 'n', "N", 1, 1000, "number of classes to print per image"),
     CLI_STRING(struct predict_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct predict_values, devices, "devices", 0, "LIST",
-               CLI_HELP_DEVICES " (default: those of the run)"),
+               CLI_HELP_DEVICES " (default: those of the run; for a model file, a GPU, else the CPU)"),
     CLI_INT(struct predict_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
+    CLI_STRING(struct predict_values, out, "out", 'o', "FILE",
+               "CSV file for the predictions of rows (default: standard output)"),
     CLI_FLAG(struct predict_values, json, "json", 0, CLI_HELP_JSON " (one per image, one per line)"),
     {0},
 };
@@ -99,9 +101,38 @@ static int predict_all(struct prediction *p, bool json, int count, char **files)
     return outcome;
 }
 
+static bool is_table(const char *path) {
+    size_t length = strlen(path);
+    return length > 4 && (strcmp(path + length - 4, ".csv") == 0 || strcmp(path + length - 4, ".tsv") == 0);
+}
+
+/* Predicts the rows of one CSV file. */
+static int predict_table(const struct predict_values *v, const char *run, int count, char **files) {
+    tu_table_prediction result = TU_SIZED(tu_table_prediction);
+    if (count > 1)
+        return cli_input_error("predict: %s and %d more: expected one CSV file, or images",
+                               cli_quote(files[0]).text, count - 1);
+    tu_status status =
+        tu_predict_table(run, files[0], v->out ? v->out : "/dev/stdout", &result, .checkpoint = v->checkpoint,
+                         .devices = v->devices, .threads = (int)v->threads);
+    if (status != TU_OK) return cli_report(status);
+    if (result.unseen)
+        fprintf(stderr, "tutti: notice: %s: it counts as missing, like %" PRId64 " cells in all\n",
+                result.first_unseen, result.unseen);
+    if (v->out && v->json)
+        printf("{\"rows\":%" PRId64 ",\"unseen\":%" PRId64 "}\n", result.rows, result.unseen);
+    else if (v->out)
+        printf("%-10s  %s, %" PRId64 " rows\n", "written", v->out, result.rows);
+    return CLI_DONE;
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     const struct predict_values *v = given;
     struct prediction p = {0};
+    if (is_table(operands[1])) return predict_table(v, operands[0], operand_count - 1, operands + 1);
+    if (v->out)
+        return cli_input_error("predict: --out needs a CSV file of rows, not %s",
+                               cli_quote(operands[1]).text);
     tu_status status = tu_predictor_new(operands[0], &p.predictor, .checkpoint = v->checkpoint,
                                         .devices = v->devices, .threads = (int)v->threads);
     if (status != TU_OK) return cli_report(status);
@@ -119,11 +150,13 @@ static int run(const void *given, int operand_count, char **operands) {
 
 const struct cli_command cli_command_predict = {
     .name = "predict",
-    .summary = "classifies images with a trained network",
+    .summary = "classifies images, or predicts rows of a table, with a trained network",
     .usage = "RUN FILE... [OPTIONS]",
-    .description = "Classifies images (PNG or JPEG files of any size) with the network of the run\n"
-                   "folder RUN. Prints the most probable classes of each image with their\n"
-                   "probabilities, averaged over the members of an ensemble.",
+    .description = "With a CSV file, writes a row of predictions for each of its rows.\n"
+                   "Else classifies images (PNG, JPEG, GIF or WebP files of any size) with the\n"
+                   "network of RUN, a run folder or a model file that 'tutti export' has written.\n"
+                   "Prints the most probable classes of each image with their probabilities,\n"
+                   "averaged over the members of an ensemble.",
     .options = options,
     .values_size = sizeof(struct predict_values),
     .defaults = &defaults,

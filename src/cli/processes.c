@@ -10,6 +10,7 @@
 
 #include "cli/launched.h"
 #include "cli/report.h"
+#include "cli/terminal.h"
 
 static tu_process_info own = TU_SIZED(tu_process_info);
 
@@ -19,20 +20,25 @@ static void pause_for(double seconds) {
     while (nanosleep(&left, &left) != 0) {}
 }
 
-/* Called in a thread of the group; others may be stuck. The line is written at once: mpirun sends SIGTERM one second after
+/* Called in a thread of the group; others may be stuck. If another process has failed by itself, this one ends with the
+ * same status. The line is written at once: mpirun sends SIGTERM one second after
  * a process has died, and SIGKILL after another second. It sends the next signal early when another process ends, so
  * this one waits until the rest have printed the line, too. */
-static void end_process(void *context, const char *message) {
+static void end_process(void *context, tu_status cause, const char *message) {
     (void)context;
     const double others_print = 0.6;
     char line[1400];
     int length = snprintf(line, sizeof line, "tutti: rank %u on host %s: %s\n", own.rank, own.host, message);
     if (length >= (int)sizeof line) length = (int)sizeof line - 1;
-    cli_tell_launch("lost");
+    int status = cli_exit_status(cause);
+    if (cause == TU_LOST)
+        cli_tell_launch("lost");
+    else
+        cli_tell_launch("status %d", status);
     signal(SIGTERM, SIG_IGN);
-    if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0) _exit(CLI_LOST);
+    if (length > 0 && cli_print_unlocked(line) != 0) _exit(status);
     pause_for(others_print);
-    _exit(CLI_LOST);
+    _exit(status);
 }
 
 /* Returns the first of the variables that is set, as a number: 0 if there is none. */
@@ -79,6 +85,16 @@ int cli_join_processes(double timeout, const char *interface, tu_process_group *
     }
     if (status == TU_OK && cli_prints(*group)) cli_tell_launch("joined");
     return cli_report(status);
+}
+
+/* Not all processes end at the same moment, and the first one that ends with a status other than 0, such as that of a
+ * training that a signal has stopped, makes srun --kill-on-bad-exit send SIGTERM to the others, which then would seem to be
+ * killed. */
+void cli_leave_processes(tu_process_group *group) {
+    if (!group) return;
+    fflush(stdout); /* main() reports failures */
+    signal(SIGTERM, SIG_IGN);
+    tu_process_group_close(group);
 }
 
 int cli_stay_independent(const char *command) {

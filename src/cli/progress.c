@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/clock.h"
+#include "cli/terminal.h"
 
 enum { PLAIN_LINES = 20, MIN_COLUMNS = 20, MAX_LINE = 256 };
 static const double min_redraw_seconds = 0.1;
@@ -48,7 +49,7 @@ static void check_written(struct progress *p, int result) {
 
 /* Draws a line that the next one overwrites. */
 static void draw_line(struct progress *p, const char *line) {
-    check_written(p, fprintf(stderr, "\r%.*s\033[K", terminal_columns() - 1, line));
+    check_written(p, cli_draw_line(line, terminal_columns() - 1));
     p->line_open = true;
     p->drawn_at = cli_now();
 }
@@ -61,8 +62,8 @@ static void print_line(struct progress *p, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    check_written(p,
-                  fprintf(stderr, "%s%s%s\n", p->line_open ? "\r" : "", line, p->line_open ? "\033[K" : ""));
+    if (p->line_open) check_written(p, cli_erase_line());
+    check_written(p, fprintf(stderr, "%s\n", line));
     p->line_open = false;
     p->drawn_at = 0;
 }
@@ -97,9 +98,10 @@ static void format_line(char line[MAX_LINE], const char *prefix, const tu_train_
     char left[64] = "";
     if (r->seconds_left >= 0 && r->step < r->steps)
         snprintf(left, sizeof left, "  %s left", format_duration(r->seconds_left).text);
-    snprintf(line, MAX_LINE,
-             "%s%" PRId64 "/%" PRId64 "  epoch %.2f  loss %.3f  accuracy %.1f%%  %.0f images/s%s", prefix,
-             r->step, r->steps, r->epoch, r->loss, 100 * r->accuracy, r->images_per_second, left);
+    char accuracy[32] = "";
+    if (r->has_accuracy) snprintf(accuracy, sizeof accuracy, "  accuracy %.1f%%", 100 * r->accuracy);
+    snprintf(line, MAX_LINE, "%s%" PRId64 "/%" PRId64 "  epoch %.2f  loss %.3f%s  %.0f %s/s%s", prefix,
+             r->step, r->steps, r->epoch, r->loss, accuracy, r->images_per_second, r->samples, left);
 }
 
 static void show_step(struct progress *p, const tu_train_report *r) {
@@ -129,10 +131,16 @@ static struct member_prefix member_prefix(const tu_train_report *r) {
     return s;
 }
 
+/* Shows the loss and the first metric. */
 static void show_evaluation(struct progress *p, const tu_train_report *r, const char *split, double loss,
                             double accuracy) {
-    print_line(p, "%sstep %" PRId64 "/%" PRId64 "  epoch %.2f  %s loss %.3f  %s accuracy %.2f%%",
-               member_prefix(r).text, r->step, r->steps, r->epoch, split, loss, split, 100 * accuracy);
+    char metric[64];
+    if (r->has_accuracy || !r->metric_count)
+        snprintf(metric, sizeof metric, "accuracy %.2f%%", 100 * accuracy);
+    else
+        snprintf(metric, sizeof metric, "%s %.5g", r->metrics[0].name, r->metrics[0].value);
+    print_line(p, "%sstep %" PRId64 "/%" PRId64 "  epoch %.2f  %s loss %.3f  %s %s", member_prefix(r).text,
+               r->step, r->steps, r->epoch, split, loss, split, metric);
 }
 
 static void show_start(struct progress *p, const tu_train_report *r) {

@@ -14,7 +14,7 @@ static void print_line(const char *format, va_list arguments) {
     if (vsnprintf(message, sizeof message, format, arguments) < 0) return;
     for (char *c = message; *c; c++)
         if ((unsigned char)*c < ' ') *c = ' ';
-    snprintf(line, sizeof line, "tutti: %s\n", message);
+    snprintf(line, sizeof line, CLI_PROGRAM ": %s\n", message);
     fputs(line, stderr);
 }
 

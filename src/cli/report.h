@@ -6,6 +6,11 @@
 
 #include <tutti/status.h>
 
+/* The name of the program in messages and --help. The static command, tutti-run, has another. */
+#ifndef CLI_PROGRAM
+#define CLI_PROGRAM "tutti"
+#endif
+
 enum cli_exit {
     CLI_DONE = 0,
     CLI_FAILED = 1,    /* the input is valid, but memory ran out, a file could not be written, … */
@@ -24,7 +29,7 @@ int cli_exit_status(tu_status status);
 
 /* Quotes a word of the command line for a message. Replaces control characters and truncates long words.
  *
- *     cli_input_error("unknown model %s: expected …", cli_quote(word).text);
+ *     cli_input_error("unknown network %s: expected …", cli_quote(word).text);
  */
 struct cli_quoted {
     char text[128];

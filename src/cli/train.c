@@ -1,19 +1,15 @@
 /* `tutti train MODEL --data SET`: trains a network and writes a run folder.
  *
- * Its options are the rows of tutti/settings.def and a few more. In tu_train_options 0 means "not given" and a
- * negative number means 0. While options are parsed, -1 means "not given" instead: no row allows -1, so --help prints
- * no default for settings that depend on the recipe. convert_settings() converts one form to the other. */
+ * Its options are the rows of tutti/settings.def (setting_options.h) and a few more. */
 #include <inttypes.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <tutti/command.h>
-#include <tutti/model.h>
+#include <tutti/network.h>
 #include <tutti/train.h>
 
-#include "cli/byte_size.h"
 #include "cli/command.h"
 #include "cli/common_options.h"
 #include "cli/ensemble_report.h"
@@ -21,16 +17,16 @@
 #include "cli/memory_advice.h"
 #include "cli/processes.h"
 #include "cli/progress.h"
+#include "cli/setting_options.h"
+#include "cli/train_result.h"
 #include "cli/unequal_devices.h"
 
 enum { STOPPED = 130 }; /* exit status after Ctrl-C, as in shells */
 
 struct train_values {
-    tu_train_options o;
+    CLI_SETTING_FIELDS
     const char *data;
-    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as text */
-    int64_t ensemble;                                                 /* members; 0: not given */
-    bool skip_bad;
+    int64_t ensemble; /* members; 0: not given */
     bool json, quiet;
     double collective_timeout;
     const char *interface;
@@ -45,12 +41,6 @@ struct run_output {
     bool trained; /* at least one step */
 };
 
-#define NOT_GIVEN_COUNT -1
-#define NOT_GIVEN_SIZE 0
-#define NOT_GIVEN_NUMBER -1
-#define NOT_GIVEN_SWITCH -1
-#define NOT_GIVEN_FLAG 0
-#define NOT_GIVEN_TEXT NULL
 static const struct train_values defaults = {
     .o =
         {
@@ -63,32 +53,6 @@ static const struct train_values defaults = {
         },
     .collective_timeout = 60,
 };
-
-static const char *const no_yes[] = {"no", "yes", NULL};
-
-/* The groups of settings.def, in the order in which --help lists them. Options without a group come first. */
-enum {
-    GROUP_DEVICES = 1,
-    GROUP_LENGTH,
-    GROUP_DATA,
-    GROUP_NETWORK,
-    GROUP_AUGMENTATION,
-    GROUP_UPDATE,
-    GROUP_FOLDER
-};
-
-#define OPTION_COUNT(field, name, letter, argument, minimum, maximum, place, help)                           \
-    CLI_INT(struct train_values, o.field, name, letter, argument, minimum, maximum, help, .group = place)
-#define OPTION_SIZE(field, name, letter, argument, minimum, maximum, place, help)                            \
-    CLI_STRING(struct train_values, field, name, letter, argument, help, .group = place)
-#define OPTION_NUMBER(field, name, letter, argument, minimum, maximum, place, help)                          \
-    CLI_DOUBLE(struct train_values, o.field, name, letter, argument, minimum, maximum, help, .group = place)
-#define OPTION_SWITCH(field, name, letter, argument, minimum, maximum, place, help)                          \
-    CLI_CHOICE(struct train_values, o.field, name, letter, argument, no_yes, help, .group = place)
-#define OPTION_FLAG(field, name, letter, argument, minimum, maximum, place, help)                            \
-    CLI_FLAG(struct train_values, field, name, letter, help, .group = place)
-#define OPTION_TEXT(field, name, letter, argument, minimum, maximum, place, help)                            \
-    CLI_STRING(struct train_values, o.field, name, letter, argument, help, .group = place)
 
 static const struct cli_option options[] = {
     CLI_STRING(struct train_values, data, "data", 'd', "SET", CLI_HELP_DATA),
@@ -113,33 +77,16 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct train_values, independent, "independent", 0, CLI_HELP_INDEPENDENT,
              .group = GROUP_DEVICES),
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
-    OPTION_##kind(field, option, letter, argument, minimum, maximum, GROUP_##group, help),
+    CLI_OPTION_##kind(struct train_values, field, option, letter, argument, minimum, maximum, GROUP_##group, \
+                      help),
 #include <tutti/settings.def>
 #undef TU_SETTING
     {0},
 };
 
-/* Converts the text of a size to a field of tu_train_options: 0 if it was not given (NULL), -1 for "0". */
-static bool convert_size(const char *option, const char *text, int64_t *size) {
-    uint64_t bytes = 0;
-    if (text && strcmp(text, "0") != 0 && (!cli_parse_bytes(text, &bytes) || bytes > INT64_MAX)) {
-        cli_input_error("train: --%s %s: expected a size, as in 64M or 1.5G", option, cli_quote(text).text);
-        return false;
-    }
-    *size = text && !bytes ? -1 : (int64_t)bytes;
-    return true;
-}
-
-#define CONVERT_COUNT(v, field, option) v->o.field = v->o.field < 0 ? 0 : v->o.field == 0 ? -1 : v->o.field
-#define CONVERT_NUMBER(v, field, option) CONVERT_COUNT(v, field, option)
-#define CONVERT_SWITCH(v, field, option) CONVERT_COUNT(v, field, option)
-#define CONVERT_FLAG(v, field, option) v->o.field = v->field
-#define CONVERT_SIZE(v, field, option)                                                                       \
-    if (!convert_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
-#define CONVERT_TEXT(v, field, option) (void)0
 static int convert_settings(struct train_values *v) {
 #define TU_SETTING(kind, field, option, letter, argument, default_value, minimum, maximum, group, help)      \
-    CONVERT_##kind(v, field, option);
+    CLI_CONVERT_##kind("train", v, field, option);
 #include <tutti/settings.def>
 #undef TU_SETTING
     return CLI_DONE;
@@ -203,132 +150,6 @@ static void on_report(void *context, const tu_train_report *report) {
     if (output->progress.pipe_closed) request_stop(SIGPIPE);
 }
 
-/* ---- Results ---- */
-
-static void print_row(const char *name, const char *format, ...) TU_PRINTF(2, 3);
-static void print_row(const char *name, const char *format, ...) {
-    printf("%-10s  ", name);
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    putchar('\n');
-}
-
-/* `pipe_closed`: standard error was a pipe, and its reader closed it. */
-static const char *stop_reason(const tu_train_result *r, bool pipe_closed) {
-    if (r->stopped_early) /* runs of older versions without a validation split use the test images */
-        return r->validation_images ? ", stopped early: the validation accuracy no longer improved"
-                                    : ", stopped early: the test accuracy no longer improved";
-    return r->stopped && pipe_closed ? ", stopped: the reader of standard error closed the pipe" : "";
-}
-
-/* `largest` is the frequency of the largest class: the accuracy of always predicting that class. */
-static void print_score(const char *split, double accuracy, double largest, double top5, double loss,
-                        int64_t step) {
-    char baseline[48] = "";
-    if (largest > 0) snprintf(baseline, sizeof baseline, " (largest class %.2f%%)", 100 * largest);
-    print_row(split, "accuracy %.2f%%%s, top-5 %.2f%%, loss %.4f, after step %" PRId64, 100 * accuracy,
-              baseline, 100 * top5, loss, step);
-}
-
-static void print_processes(const tu_train_result *r) {
-    char awaited[32] = "";
-    if (!r->processes) return;
-    if (!r->compared_steps) {
-        print_row("processes", "%u", r->processes);
-        return;
-    }
-    if (r->worst_wait_rank >= 0) snprintf(awaited, sizeof awaited, ", for rank %" PRId64, r->worst_wait_rank);
-    print_row("processes",
-              "%u; a step waits %.1f to %.1f ms for others (median of the ranks), at worst %.1f ms%s",
-              r->processes, r->min_wait_ms, r->max_wait_ms, r->worst_wait_ms, awaited);
-    if (r->slow_rank >= 0)
-        print_row("slow", "rank %" PRId64 ": the others wait for it in %" PRId64 " of %" PRId64 " steps",
-                  r->slow_rank, r->slow_steps, r->compared_steps);
-}
-
-static void print_text(const tu_train_result *r, bool pipe_closed) {
-    print_row("run", "%s", r->folder);
-    if (r->validation_images)
-        print_row("images", "%" PRId64 " for training, %" PRId64 " for validation", r->train_images,
-                  r->validation_images);
-    else
-        print_row("images", "%" PRId64 " for training", r->train_images);
-    print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps, stop_reason(r, pipe_closed));
-    print_row("training", "accuracy %.2f%%, loss %.4f", 100 * r->accuracy, r->loss);
-    if (r->validation_step >= 0)
-        print_score("validation", r->validation_accuracy, r->validation_largest_class, r->validation_top5,
-                    r->validation_loss, r->validation_step);
-    if (r->best_step >= 0 && r->best_step != (r->validation_images ? r->validation_step : r->test_step))
-        print_row("best", "%saccuracy %.2f%%, after step %" PRId64, r->validation_images ? "validation " : "",
-                  100 * r->best_accuracy, r->best_step);
-    if (r->test_step >= 0)
-        print_score("test", r->test_accuracy, r->test_largest_class, r->test_top5, r->test_loss,
-                    r->test_step);
-    print_processes(r);
-    print_row("time", "%.1f s, %.0f images/s", r->seconds, r->images_per_second);
-    print_row("parameters", "%" PRId64, r->parameters);
-    print_row("digest", "%s", r->digest);
-    if (r->stopped) {
-        print_row("resume", "tutti train %s --resume", r->folder);
-        return;
-    }
-    print_row("plots", "%s/curves.svg, or tensorboard --logdir %s", r->folder, r->folder);
-    print_row("evaluate", "tutti eval %s", r->folder);
-    print_row("predict", "tutti predict %s IMAGE...", r->folder);
-}
-
-static void print_json(const tu_train_result *r) {
-    tu_json json = tu_json_to_file(stdout);
-    tu_json_begin_object(&json, NULL);
-    tu_json_string(&json, "run", r->folder);
-    tu_json_i64(&json, "step", r->step);
-    tu_json_i64(&json, "steps", r->steps);
-    tu_json_bool(&json, "stopped", r->stopped);
-    tu_json_bool(&json, "stopped_early", r->stopped_early);
-    tu_json_f64(&json, "loss", r->loss);
-    tu_json_f64(&json, "accuracy", r->accuracy);
-    if (r->test_step >= 0) {
-        tu_json_i64(&json, "test_step", r->test_step);
-        tu_json_f64(&json, "test_loss", r->test_loss);
-        tu_json_f64(&json, "test_accuracy", r->test_accuracy);
-        tu_json_f64(&json, "test_top5", r->test_top5);
-        if (r->test_largest_class > 0) tu_json_f64(&json, "test_largest_class", r->test_largest_class);
-    }
-    if (r->validation_step >= 0) {
-        tu_json_i64(&json, "validation_step", r->validation_step);
-        tu_json_f64(&json, "validation_loss", r->validation_loss);
-        tu_json_f64(&json, "validation_accuracy", r->validation_accuracy);
-        tu_json_f64(&json, "validation_top5", r->validation_top5);
-        tu_json_f64(&json, "validation_largest_class", r->validation_largest_class);
-    }
-    if (r->best_step >= 0) {
-        tu_json_i64(&json, "best_step", r->best_step);
-        tu_json_f64(&json, "best_accuracy", r->best_accuracy);
-    }
-    tu_json_i64(&json, "train_images", r->train_images);
-    tu_json_i64(&json, "validation_images", r->validation_images);
-    if (r->processes) {
-        tu_json_i64(&json, "processes", r->processes);
-        tu_json_f64(&json, "min_wait_ms", r->min_wait_ms);
-        tu_json_f64(&json, "max_wait_ms", r->max_wait_ms);
-        tu_json_f64(&json, "worst_wait_ms", r->worst_wait_ms);
-        tu_json_i64(&json, "worst_wait_rank", r->worst_wait_rank);
-        if (r->slow_rank >= 0) {
-            tu_json_i64(&json, "slow_rank", r->slow_rank);
-            tu_json_i64(&json, "slow_steps", r->slow_steps);
-            tu_json_i64(&json, "compared_steps", r->compared_steps);
-        }
-    }
-    tu_json_f64(&json, "seconds", r->seconds);
-    tu_json_f64(&json, "images_per_second", r->images_per_second);
-    tu_json_i64(&json, "parameters", r->parameters);
-    tu_json_string(&json, "digest", r->digest);
-    tu_json_end_object(&json);
-    putchar('\n');
-}
-
 /* ---- The command ---- */
 
 struct planned_run { /* context of plan_run() */
@@ -367,11 +188,11 @@ static int report_memory(const char *model, const struct train_values *values) {
     struct planned_run run = {model, values->data, values->o};
     run.o.on_report = NULL; /* progress has been printed already */
     /* Compile a C file only once for all plans. */
-    if (tu_model_is_file(model) && tu_model_load(model, &run.model) != TU_OK) run.model = model;
+    if (tu_network_is_file(model) && tu_network_load(model, &run.model) != TU_OK) run.model = model;
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .settings_fixed = values->o.resume,
-                                                      .is_user_network = tu_model_is_file(model),
+                                                      .is_user_network = tu_network_is_file(model),
                                                       .context = &run,
                                                       .plan = plan_run,
                                                       .release = free_run_plan});
@@ -384,16 +205,16 @@ static void warn_unequal_devices(const char *model, const struct train_values *v
     if (!o.devices || !strchr(o.devices, ',')) return; /* devices of one kind */
     o.on_report = NULL;
     if (tu_plan_training_with(model, v->data, &plan, &o) == TU_OK)
-        cli_warn_unequal_devices(plan.program, (int)o.threads);
+        cli_warn_unequal_devices(plan.program, (int)o.threads, o.timeout);
     tu_train_plan_free(&plan);
 }
 
 static void print_result(const tu_train_result *result, const struct train_values *v,
                          const struct run_output *output) {
     if (v->json)
-        print_json(result);
+        cli_print_training_json(result);
     else
-        print_text(result, output->progress.pipe_closed);
+        cli_print_training(result, output->progress.pipe_closed);
     if (output->trace && !v->json) printf("\n%-10s  %s: %s", "trace", v->o.trace, output->trace);
 }
 
@@ -457,7 +278,7 @@ static int run(const void *given, int operand_count, char **operands) {
                             "among processes: start it without mpirun or srun");
     else if (outcome == CLI_DONE)
         outcome = (ensemble ? train_ensemble : train_one)(operands[0], &values, &output);
-    tu_process_group_close(values.o.group);
+    cli_leave_processes(values.o.group);
     free(output.trace);
     return outcome;
 }

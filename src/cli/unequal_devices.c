@@ -34,7 +34,7 @@ static tu_status time_product(tu_program *program, tu_state *state, double *flop
     return TU_OK;
 }
 
-static tu_status measure_device(const char *device, int threads, double *flops_per_second) {
+static tu_status measure_device(const char *device, int threads, double timeout, double *flops_per_second) {
     tu_graph *graph;
     tu_program *program = NULL;
     tu_state *state = NULL;
@@ -43,8 +43,8 @@ static tu_status measure_device(const char *device, int threads, double *flops_p
              x = a;
     for (int i = 0; i < CHAIN; i++) x = tu_matmul(x, a);
     tu_value sum = tu_mean(x);
-    tu_status status =
-        tu_compile(graph, &program, .devices = device, .threads = threads, .fetch = &sum, .fetch_count = 1);
+    tu_status status = tu_compile(graph, &program, .devices = device, .threads = threads, .timeout = timeout,
+                                  .fetch = &sum, .fetch_count = 1);
     if (status == TU_OK) status = tu_state_new(graph, &state, .seed = 1);
     if (status == TU_OK) status = time_product(program, state, flops_per_second);
     tu_program_free(program);
@@ -100,12 +100,12 @@ static void warn_if_slower(const struct device_load *loads, size_t count) {
     fprintf(stderr, ", at least %.3g ms with this placement\n", 1e3 * step_seconds);
 }
 
-void cli_warn_unequal_devices(const tu_program *program, int threads) {
+void cli_warn_unequal_devices(const tu_program *program, int threads, double timeout) {
     struct device_load loads[MAX_DEVICES];
     size_t count = count_work(program, loads);
     if (!can_measure(loads, count)) return;
     for (size_t i = 0; i < count; i++)
-        if (measure_device(loads[i].device, threads, &loads[i].speed) != TU_OK) {
+        if (measure_device(loads[i].device, threads, timeout, &loads[i].speed) != TU_OK) {
             fprintf(stderr, "tutti: cannot measure the speed of %s: %s\n", loads[i].device, tu_message());
             return;
         }

@@ -24,7 +24,8 @@ static int run(const void *values, int operand_count, char **operands) {
     (void)operand_count;
     (void)operands;
     if (!version->json) {
-        printf("tutti %s (library %s, interface %d, %s)\n", TUTTI_VERSION, tu_version(), tu_abi(), COMPILER);
+        printf(CLI_PROGRAM " %s (library %s, interface %d, %s)\n", TUTTI_VERSION, tu_version(), tu_abi(),
+               COMPILER);
         return CLI_DONE;
     }
     tu_json json = tu_json_to_file(stdout);

@@ -3,7 +3,7 @@
  * The batch is generated once, with a fixed seed and without functions of the C library whose last bit may differ
  * between machines. It is fed in every step, like the batches of a loader. Images have mean 0 and standard deviation
  * 1, like normalised images. With learning rate 0.01 and momentum 0.9 the loss stays finite for any practical number
- * of steps. */
+ * of steps. Networks of tokens are trained with AdamW, as GPT-2 is. */
 #include "cli/workload.h"
 
 #include <inttypes.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <tutti/command.h>
+#include <tutti/train.h>
 
 #include "cli/branches_workload.h"
 #include "cli/clock.h"
@@ -31,9 +32,30 @@ static uint64_t next_bits(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-static tu_status draw_batch(struct workload *w) {
+static bool has_tokens(const struct workload *w) {
+    return tu_value_dtype(w->net.images) == TU_I32;
+}
+
+/* Tokens are their own targets. Small ones are more frequent, as in texts. */
+static tu_status draw_tokens(struct workload *w) {
     uint64_t random = SEED;
-    tu_shape images = tu_value_shape(w->net.images), logits = tu_value_shape(w->net.logits);
+    tu_shape logits = tu_value_shape(w->net.logits);
+    size_t count = (size_t)tu_shape_elements(tu_value_shape(w->net.images));
+    uint64_t vocabulary = (uint64_t)logits.dim[logits.rank - 1];
+    w->tokens = calloc(count, sizeof *w->tokens);
+    if (!w->tokens) return tu_fail(TU_NO_MEMORY, "bench: out of memory for the batch");
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits = next_bits(&random);
+        w->tokens[i] = (int32_t)(bits % (1 + (bits >> 32) % vocabulary));
+    }
+    return TU_OK;
+}
+
+/* All networks of a stack have different inputs. */
+static tu_status draw_batch(struct workload *w, int64_t classes) {
+    if (has_tokens(w)) return draw_tokens(w);
+    uint64_t random = SEED;
+    tu_shape images = tu_value_shape(w->net.images);
     size_t pixels = (size_t)tu_shape_elements(images), samples = (size_t)images.dim[0];
     w->images = calloc(pixels, sizeof *w->images);
     w->labels = calloc(samples, sizeof *w->labels);
@@ -41,8 +63,7 @@ static tu_status draw_batch(struct workload *w) {
     const double span = 3.4641016151377544; /* sqrt(12): a uniform draw of this width has deviation 1 */
     for (size_t i = 0; i < pixels; i++)
         w->images[i] = (float)(((double)(next_bits(&random) >> 11) * 0x1p-53 - 0.5) * span);
-    for (size_t i = 0; i < samples; i++)
-        w->labels[i] = (int32_t)(next_bits(&random) % (uint64_t)logits.dim[1]);
+    for (size_t i = 0; i < samples; i++) w->labels[i] = (int32_t)(next_bits(&random) % (uint64_t)classes);
     return TU_OK;
 }
 
@@ -75,25 +96,25 @@ size_t workload_device_count(const struct workload *w) {
 
 static const char branches_name[] = "branches";
 
-/* "unknown model 'x': expected mlp, …, branches or a C file; did you mean 'mlp'?" */
+/* "unknown network 'x': expected mlp, …, branches or a C file; did you mean 'mlp'?" */
 static tu_status fail_unknown_model(const char *model) {
     enum { MAX_NAMES = 32 };
     const char *names[MAX_NAMES], *summary;
     int count = 0;
-    while (count + 2 < MAX_NAMES && (size_t)count < tu_model_count() &&
-           tu_model((size_t)count, &names[count], &summary) == TU_OK)
+    while (count + 2 < MAX_NAMES && (size_t)count < tu_network_count() &&
+           tu_network((size_t)count, &names[count], &summary) == TU_OK)
         count++;
     names[count++] = branches_name;
     names[count] = "a C file";
-    return tu_fail(TU_NOT_FOUND, "bench: unknown model %s: expected %s%s", cli_quote(model).text,
+    return tu_fail(TU_NOT_FOUND, "bench: unknown network %s: expected %s%s", cli_quote(model).text,
                    cli_list(names, count + 1).text, cli_did_you_mean(model, names, count).text);
 }
 
 static tu_status build_model(struct workload *w, const struct workload_settings *s) {
-    w->net = TU_SIZED(tu_model_graph);
+    w->net = TU_SIZED(tu_network_graph);
     if (strcmp(s->model, branches_name) == 0)
         return branches_workload_build(w->graph, w->device_list, s->batch, &w->net);
-    tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
+    tu_status status = tu_network_build(w->graph, s->model, &w->net, .batch = s->batch, .base = s->base);
     if (status == TU_NOT_FOUND) return fail_unknown_model(s->model);
     return status;
 }
@@ -114,24 +135,45 @@ static tu_status choose_strategy(struct workload *w, const struct workload_setti
     return TU_OK;
 }
 
+/* Replaces the inputs and the loss by those of a stack. */
+static tu_status stack_networks(struct workload *w, int64_t count) {
+    if (workload_is_sharded(w))
+        return tu_fail(TU_INVALID, "bench: --stack is for one device, and --devices lists %zu",
+                       workload_device_count(w));
+    tu_graph **networks = calloc((size_t)count, sizeof *networks);
+    if (!networks) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
+    for (int64_t i = 0; i < count; i++) networks[i] = w->graph;
+    tu_status status = prefix_bench(tu_stacked_new((size_t)count, networks, &w->stack));
+    free(networks);
+    TU_TRY(status);
+    tu_graph *graph = tu_stacked_graph(w->stack);
+    w->net.images = tu_find(graph, has_tokens(w) ? "tokens" : "images");
+    if (!has_tokens(w)) w->net.labels = tu_find(graph, "labels");
+    w->net.loss = tu_find_output(graph, "loss");
+    return tu_graph_status(graph);
+}
+
 static tu_status build(struct workload *w, const struct workload_settings *s) {
     TU_TRY(compile_device_list(w, s));
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
     TU_TRY(build_model(w, s));
     TU_TRY(choose_strategy(w, s));
-    return tu_add_sgd(w->net.loss, 0.01, 0.9);
+    TU_TRY(has_tokens(w) ? tu_add_optimizer(w->net.loss, NULL, .name = "adamw", .constant_rate = 3e-4,
+                                            .beta2 = 0.95, .unguarded = true, .weight_decay = 0.1)
+                         : tu_add_sgd(w->net.loss, 0.01, 0.9));
+    return s->stack > 1 ? stack_networks(w, s->stack) : TU_OK;
 }
 
 static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
     double start = cli_now();
     tu_status status = tu_compile(
-        w->graph, &w->step, .devices = s->devices, .threads = s->threads, .strategy = w->strategy,
-        .central = s->central, .invariant = s->invariant, .bf16_gradients = s->bf16_gradients,
-        .precision = s->precision, .memory_limit = s->memory_limit, .gpu_memory_limit = s->gpu_memory_limit,
-        .gpu_memory_reserve = s->gpu_memory_reserve, .place = s->place,
-        .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels, .fetch = &w->net.loss,
-        .fetch_count = 1, .updates = true, .plan_only = plan_only, .group = s->group);
+        w->stack ? tu_stacked_graph(w->stack) : w->graph, &w->step, .devices = s->devices,
+        .threads = s->threads, .strategy = w->strategy, .central = s->central, .invariant = s->invariant,
+        .bf16_gradients = s->bf16_gradients, .precision = s->precision, .memory_limit = s->memory_limit,
+        .gpu_memory_limit = s->gpu_memory_limit, .gpu_memory_reserve = s->gpu_memory_reserve,
+        .place = s->place, .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels,
+        .fetch = &w->net.loss, .fetch_count = 1, .updates = true, .plan_only = plan_only, .group = s->group);
     w->compile_seconds = cli_now() - start;
     tu_multi_step_report many = TU_SIZED(tu_multi_step_report);
     w->multi_step = status == TU_OK && tu_program_multi_step(w->step, &many) == TU_OK && many.in_one_call;
@@ -153,13 +195,29 @@ tu_status workload_plan(struct workload *w, const struct workload_settings *sett
     return compile(w, settings, true);
 }
 
+/* Initialises the networks of a stack with a seed each. */
+static tu_status init_networks(struct workload *w) {
+    TU_TRY(tu_state_new(tu_stacked_graph(w->stack), &w->state));
+    tu_status status = TU_OK;
+    for (size_t i = 0; status == TU_OK && i < tu_stacked_members(w->stack); i++) {
+        tu_state *one = NULL;
+        status = tu_state_new(w->graph, &one, .seed = SEED + i);
+        if (status == TU_OK) status = tu_stacked_insert(w->stack, w->state, i, w->graph, one);
+        tu_state_free(one);
+    }
+    return status;
+}
+
 tu_status workload_init(struct workload *w, const struct workload_settings *settings) {
     *w = (struct workload){0};
     TU_TRY(build(w, settings));
     TU_TRY(compile(w, settings, false));
     if (settings->lock)
         TU_TRY(prefix_bench(tu_program_check_placement(w->step, settings->lock, false, NULL)));
-    TU_TRY(draw_batch(w));
+    TU_TRY(draw_batch(w, tu_value_shape(w->net.logits).dim[1]));
+    w->losses = calloc(w->stack ? tu_stacked_members(w->stack) : 1, sizeof *w->losses);
+    if (!w->losses) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
+    if (w->stack) return init_networks(w);
     return tu_state_new(has_variables(w, settings) ? w->graph : w->device_list_graph, &w->state,
                         .seed = SEED);
 }
@@ -167,26 +225,38 @@ tu_status workload_init(struct workload *w, const struct workload_settings *sett
 void workload_free(struct workload *w) {
     tu_program_free(w->step);
     tu_state_free(w->state);
+    tu_stacked_free(w->stack);
     tu_graph_free(w->graph);
     tu_program_free(w->device_list);
     tu_graph_free(w->device_list_graph);
     free(w->images);
     free(w->labels);
+    free(w->tokens);
+    free(w->losses);
+}
+
+static size_t feed_count(const struct workload *w) {
+    return has_tokens(w) ? 1 : 2;
 }
 
 tu_status workload_step(struct workload *w) {
-    const tu_feed feeds[] = {{w->net.images, w->images}, {w->net.labels, w->labels}};
-    return tu_run(w->step, w->state, 2, feeds, (void *[]){&w->loss});
+    const tu_feed feeds[] = {{w->net.images, has_tokens(w) ? (void *)w->tokens : w->images},
+                             {w->net.labels, w->labels}};
+    TU_TRY(tu_run(w->step, w->state, feed_count(w), feeds, (void *[]){w->losses}));
+    w->loss = w->losses[0];
+    return TU_OK;
 }
 
 /* Runs all steps in one call. The batch stays on the device, which also collects the losses. */
 static tu_status run_multi_step(struct workload *w, size_t count) {
-    const tu_feed_many feeds[] = {{.input = w->net.images, .data = w->images, .same_batch = true},
+    const void *input = has_tokens(w) ? (const void *)w->tokens : w->images;
+    const tu_feed_many feeds[] = {{.input = w->net.images, .data = input, .same_batch = true},
                                   {.input = w->net.labels, .data = w->labels, .same_batch = true}};
-    float *losses = calloc(count, sizeof *losses);
+    size_t networks = w->stack ? tu_stacked_members(w->stack) : 1;
+    float *losses = calloc(count * networks, sizeof *losses);
     if (!losses) return tu_fail(TU_NO_MEMORY, "bench: out of memory for the losses of %zu steps", count);
-    tu_status status = tu_run_many(w->step, w->state, count, 2, feeds, (void *[]){losses});
-    if (status == TU_OK) w->loss = losses[count - 1];
+    tu_status status = tu_run_many(w->step, w->state, count, feed_count(w), feeds, (void *[]){losses});
+    if (status == TU_OK) w->loss = losses[(count - 1) * networks];
     free(losses);
     return status;
 }

@@ -2,8 +2,9 @@
 #ifndef TU__CLI_WORKLOAD_H
 #define TU__CLI_WORKLOAD_H
 
-#include <tutti/model.h>
+#include <tutti/network.h>
 #include <tutti/run.h>
+#include <tutti/stack.h>
 
 struct workload_settings {
     const char *model, *devices, *precision;
@@ -17,19 +18,23 @@ struct workload_settings {
     uint64_t memory_limit;                         /* bytes per device; 0: no limit */
     uint64_t gpu_memory_limit, gpu_memory_reserve; /* see tu_compile */
     bool tune_kernels;
+    int64_t base;  /* width of the network's first layer; 0: its default */
+    int64_t stack; /* networks that the step trains as one program, each with the batch; 0 or 1: one */
     tu_process_group *group; /* the processes that share the batch; NULL: this one alone */
 };
 
 struct workload {
     tu_graph *graph, *device_list_graph;
+    tu_stacked *stack;       /* of several networks; NULL: one. Its graph has the inputs and the loss */
     tu_program *device_list; /* a trivial program: its devices are those of the list */
-    tu_model_graph net;
+    tu_network_graph net;
     tu_program *step;
     tu_state *state;
     float *images;
-    int32_t *labels;
-    float loss;           /* of the last step */
-    const char *strategy; /* "single", "mirrored", "central" */
+    int32_t *labels, *tokens; /* a network takes images and labels, or tokens */
+    float loss;               /* of the last step, of the first network */
+    float *losses;            /* of the last step, of all networks */
+    const char *strategy;     /* "single", "mirrored", "central" */
     double compile_seconds;
     bool multi_step; /* the device runs many steps in one call (tu_run_many) */
 };

@@ -15,6 +15,7 @@
  *
  * Between nodes, a process exchanges its slice with those processes of the other nodes that have the same slice: each of
  * them adds a part of it (reduce-scatter), and sends the result to the others (all-gather), or only to the root's node.
+ * A small slice they send whole to each other, and each adds all of it: one message after another instead of two.
  *
  * In a broadcast the root loads the piece. The processes of its node copy it from there, and each sends its slice to the
  * other nodes: a part to each node (scatter), which then send their parts to each other (all-gather), so that the root's
@@ -39,6 +40,9 @@ enum {
     /* Up to this size of a lane, times the number of processes, everybody adds everything. */
     MAX_ADDED_BYTES = 128 << 10,
     TILE_BYTES = 16 << 10,
+    /* Up to so many bytes to all other nodes, a process sends them its whole slice: then messages take longer to arrive
+     * than to be sent and added. */
+    MAX_EXCHANGED_BYTES = 32 << 10,
     MAX_MESSAGES = 2 * TU__MAX_PROCESSES, /* of a piece at a time */
     MAX_STAGES = 5,
     /* Pieces whose parts, and others whose sums, are on their way between nodes. Threads that compute delay the thread
@@ -166,13 +170,9 @@ static tu__counter *counter_at(const counter_wait *w, uint32_t process) {
 
 /* Lets messages proceed, which MPI does only when it is called. */
 static tu_status make_progress(const lane *l) {
-    tu_process_group *g = l->group;
+    bool done;
     for (message_list *m = l->messages; m < l->messages + IN_FLIGHT; m++)
-        for (size_t i = 0; i < m->count; i++) {
-            bool done = false;
-            if (m->list[i]) TU_TRY(g->api->test(g->transport, m->list[i], &done));
-            if (done) m->list[i] = NULL;
-        }
+        TU_TRY(tu__group_test_transfers(l->group, m->count, m->list, &done));
     return TU_OK;
 }
 
@@ -188,9 +188,12 @@ static tu_status wait_for(counter_wait w) {
     const lane *l = w.lane;
     tu_process_group *g = l->group;
     if (!has_one_node(g)) return tu__group_wait(g, have_all_reached, &w);
-    for (uint32_t i = w.first; i < w.end; i++)
-        if (!tu__counter_has(counter_at(&w, i), w.value))
-            TU_TRY(tu__group_wait_counter(g, counter_at(&w, i), w.value, l->work->deadline, l->waited));
+    double deadline = 0; /* of this piece */
+    for (uint32_t i = w.first; i < w.end; i++) {
+        if (tu__counter_has(counter_at(&w, i), w.value)) continue;
+        if (deadline == 0) deadline = tu__now() + g->timeout;
+        TU_TRY(tu__group_wait_counter(g, counter_at(&w, i), w.value, deadline, l->waited));
+    }
     return TU_OK;
 }
 
@@ -361,6 +364,21 @@ static size_t part_bytes(const slice *s, uint32_t node) {
     return part_offset(s, node + 1) - part_offset(s, node);
 }
 
+/* True if all nodes add the whole slice, instead of a part each. */
+static bool is_added_by_all(const slice *s) {
+    return s->lane->work->kind == TU__ALL_REDUCE &&
+           (s->lane->group->node_count - 1) * s->lines * LINE <= MAX_EXCHANGED_BYTES;
+}
+
+/* The bytes of the slice that a node adds, and where they begin. */
+static size_t added_bytes(const slice *s, uint32_t node) {
+    return is_added_by_all(s) ? s->lines * LINE : part_bytes(s, node);
+}
+
+static char *added_data(const slice *s, uint32_t node) {
+    return s->data + (is_added_by_all(s) ? 0 : part_offset(s, node));
+}
+
 /* The process of another node that has the same slice. */
 static uint32_t rank_in_node(const tu_process_group *g, uint32_t node) {
     return node * g->node_size + g->node_rank;
@@ -400,12 +418,12 @@ static void add_slice(const lane *l, const piece *p) {
                   staging_of(l, p, g->node_rank) + first * LINE);
 }
 
-/* Begins to receive this node's part of the slice from all nodes, and to send them theirs. */
+/* Begins to receive from all nodes what this node adds of the slice, and to send them what they add. */
 static tu_status begin_reduce_scatter(const lane *l, uint32_t index) {
     const tu_process_group *g = l->group;
     const piece p = piece_of(l, index);
     const slice s = slice_of(l, index);
-    size_t own = part_bytes(&s, g->node);
+    size_t own = added_bytes(&s, g->node);
     char *received = s.received;
     TU_TRY(wait_for_node(l, offsetof(tu__lane_counters, written), p.number));
     if (g->node_size > 1) add_slice(l, &p);
@@ -413,7 +431,7 @@ static tu_status begin_reduce_scatter(const lane *l, uint32_t index) {
         if (node == g->node) continue;
         TU_TRY(begin_receive(&s, node, TAG_PARTS, received, own));
         received += own;
-        TU_TRY(begin_send(&s, node, TAG_PARTS, s.data + part_offset(&s, node), part_bytes(&s, node)));
+        TU_TRY(begin_send(&s, node, TAG_PARTS, added_data(&s, node), added_bytes(&s, node)));
     }
     return TU_OK;
 }
@@ -433,12 +451,12 @@ static tu_status begin_scatter(const lane *l, uint32_t index) {
     return TU_OK;
 }
 
-/* Adds the parts of all nodes. */
+/* Adds what this node has received from the others. */
 static void add_parts(const slice *s) {
     const tu_process_group *g = s->lane->group;
     const void *in[TU__MAX_PROCESSES];
-    size_t own = part_bytes(s, g->node);
-    char *received = s->received, *sum = s->data + part_offset(s, g->node);
+    size_t own = added_bytes(s, g->node);
+    char *received = s->received, *sum = added_data(s, g->node);
     tu_dtype dtype = s->lane->work->what->dtype;
     for (uint32_t node = 0; node < g->node_count; node++) {
         in[node] = node == g->node ? sum : received;
@@ -453,13 +471,15 @@ static bool gathers_parts(const lane *l, uint32_t node) {
     return is_broadcast(l) ? node != root_node(l) : node == root_node(l);
 }
 
-/* When the parts have been received: adds them, unless it is a broadcast, and begins to exchange the results. */
+/* When the parts have been received: adds them, unless it is a broadcast, and begins to exchange the results that not all
+ * nodes have. */
 static tu_status begin_all_gather(const lane *l, uint32_t index) {
     const tu_process_group *g = l->group;
     const slice s = slice_of(l, index);
     const char *own = s.data + part_offset(&s, g->node);
     TU_TRY(finish(&s));
     if (!is_broadcast(l)) add_parts(&s);
+    if (is_added_by_all(&s)) return TU_OK;
     for (uint32_t node = 0; node < g->node_count; node++) {
         if (node == g->node) continue;
         if (gathers_parts(l, g->node))

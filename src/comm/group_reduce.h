@@ -20,7 +20,6 @@ typedef struct tu__group_work {
     tu_status (*store)(void *context, const tu_combination *what, const tu__segment_range *range,
                        const void *sum);
     void *context;
-    double deadline; /* tu__now() at which the collective has failed */
 } tu__group_work;
 
 /* True if only shared memory is needed, so that any thread can call the functions below. Otherwise only the

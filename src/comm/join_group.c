@@ -3,7 +3,6 @@
  * The communication thread initialises MPI, compares the builds of all processes, gathers where they are and starts the
  * monitor. After each of these the processes exchange the outcome, so that all fail alike. It also ends MPI. MPI knows no
  * deadlines, so the caller's thread watches the communication thread. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/flushing.h"
+#include "base/shared_library.h"
 #include "base/sized.h"
 #include "base/time_slice.h"
 #include "comm/binding.h"
@@ -40,11 +40,11 @@ static tu_status load_transport(const tu__transport_api **api) {
             "this process was started by mpirun or srun as one of several, but %s is not installed with "
             "Tutti: install the package tutti-mpi, or build Tutti with Open MPI (Debian: libopenmpi-dev)",
             file);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: MPI does not support it */
+    void *library = tu__shared_library_open(path); /* never unloaded: MPI does not support it */
     if (!library)
         return tu_fail(TU_NOT_FOUND,
                        "%s: install the Open MPI with which Tutti was built (Debian: libopenmpi3)",
-                       dlerror());
+                       tu__shared_library_error());
     tu__transport_plugin entry;
     *(void **)&entry = dlsym(library, "tu_transport_plugin");
     if (!entry)
@@ -76,26 +76,37 @@ static tu_status check_group_size(tu_process_group *g) {
 }
 
 /* The first bytes that processes exchange. They never change, so that any two versions can compare them. */
-typedef struct build_info {
-    char version[32], build[72], host[64];
-} build_info;
+typedef struct build_card {
+    char version[32], build[72], library[64], host[64];
+} build_card;
 
-/* Processes of other builds may exchange other structures, so this comes first. */
-static tu_status compare_builds(tu_process_group *g) {
-    build_info mine = {{0}, {0}, {0}}, all[TU__MAX_PROCESSES];
-    snprintf(mine.version, sizeof mine.version, "%s", tu_version());
-    tu__build_id(tu_version(), mine.build);
-    snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
-    TU_TRY(tu__group_gather_now(g, &mine, sizeof mine, all));
-    for (uint32_t r = 1; r < g->info.size; r++) {
-        if (strcmp(all[r].version, all[0].version) == 0 && strcmp(all[r].build, all[0].build) == 0) continue;
+static tu_status compare_cards(tu_process_group *g, uint32_t rank, const build_card *card,
+                               const build_card *first) {
+    if (strcmp(card->version, first->version) != 0 || strcmp(card->build, first->build) != 0)
         tu_fail(
             TU_INVALID,
             "rank %u on host '%.63s' runs another build of Tutti (version %.31s, build %.12s) than rank 0 on "
             "host '%.63s' (version %.31s, build %.12s): install the same on all hosts",
-            r, all[r].host, all[r].version, all[r].build, all[0].host, all[0].version, all[0].build);
-        return tu__group_disagree(g, TU_INVALID);
-    }
+            rank, card->host, card->version, card->build, first->host, first->version, first->build);
+    else if (strcmp(card->library, first->library) != 0)
+        tu_fail(
+            TU_INVALID,
+            "rank %u on host '%.63s' uses %.63s, rank 0 on host '%.63s' %.63s: install the same MPI on all hosts",
+            rank, card->host, card->library, first->host, first->library);
+    else
+        return TU_OK;
+    return tu__group_disagree(g, TU_INVALID);
+}
+
+/* Processes of other builds may exchange other structures, so this comes first. */
+static tu_status compare_builds(tu_process_group *g) {
+    build_card mine = {{0}, {0}, {0}, {0}}, all[TU__MAX_PROCESSES];
+    snprintf(mine.version, sizeof mine.version, "%s", tu_version());
+    tu__build_id(tu_version(), mine.build);
+    snprintf(mine.library, sizeof mine.library, "%s", g->info.library);
+    snprintf(mine.host, sizeof mine.host, "%s", g->info.host);
+    TU_TRY(tu__group_gather_now(g, &mine, sizeof mine, all));
+    for (uint32_t r = 1; r < g->info.size; r++) TU_TRY(compare_cards(g, r, &all[r], &all[0]));
     return TU_OK;
 }
 
@@ -287,7 +298,7 @@ static tu_status name_process(tu_status status) {
 /* Waits for the communication thread. If it fails to join, it frees the group, perhaps before this function sees it;
  * if it is stuck, it keeps all it has. */
 static tu_status await_opened(tu_process_group *g, opening *o, pthread_t thread, double seconds) {
-    if (!wait_opened(o, tu__now() + seconds)) return fail_stuck(seconds);
+    if (!wait_opened(o, tu__now() + seconds)) return name_process(fail_stuck(seconds));
     tu_status status = o->status;
     bool is_common = o->is_common;
     if (status != TU_OK) tu_fail(status, "%s", o->message);

@@ -51,23 +51,38 @@ void tu__monitor_set_device(tu__monitor *m, uint32_t rank, const char *device) {
 
 void tu__monitor_enter(tu__monitor *m, uint64_t collective, const char *operation) {
     double now = tu__now();
-    size_t bytes = strnlen(operation, sizeof m->operation - 1);
+    tu__monitor_collective *entered = &m->recent[collective % TU__MONITOR_RECENT];
+    size_t bytes = strnlen(operation, sizeof entered->operation - 1);
     pthread_mutex_lock(&m->lock);
     m->mine.collective = collective;
     m->mine.entered = true;
     m->mine.state = TU__MONITOR_IN_COLLECTIVE;
-    memcpy(m->operation, operation, bytes);
-    m->operation[bytes] = '\0';
-    m->entered_at = now;
+    entered->number = collective;
+    memcpy(entered->operation, operation, bytes);
+    entered->operation[bytes] = '\0';
+    m->progressed_at = now;
     m->timed_out = false;
     pthread_mutex_unlock(&m->lock);
 }
 
-void tu__monitor_leave(tu__monitor *m) {
+/* This rank has made progress in its collective, if it is in one, and has `state` now. */
+static void progress_to(tu__monitor *m, tu__monitor_state state) {
+    double now = tu__now();
     pthread_mutex_lock(&m->lock);
-    m->mine.state = TU__MONITOR_COMPUTING;
-    m->timed_out = false;
+    if (m->mine.state == TU__MONITOR_IN_COLLECTIVE) {
+        m->mine.state = (uint8_t)state;
+        m->progressed_at = now;
+        m->timed_out = false;
+    }
     pthread_mutex_unlock(&m->lock);
+}
+
+void tu__monitor_progress(tu__monitor *m) {
+    progress_to(m, TU__MONITOR_IN_COLLECTIVE);
+}
+
+void tu__monitor_leave(tu__monitor *m) {
+    progress_to(m, TU__MONITOR_COMPUTING);
 }
 
 void tu__monitor_timed_out(tu__monitor *m) {
@@ -85,16 +100,26 @@ bool tu__monitor_is_preparing(tu__monitor *m) {
     return preparing;
 }
 
+bool tu__monitor_is_excused(tu__monitor *m) {
+    pthread_mutex_lock(&m->lock);
+    bool excused = m->preparing || m->excused;
+    pthread_mutex_unlock(&m->lock);
+    return excused;
+}
+
 static struct timespec to_timespec(double time) {
     struct timespec t = {.tv_sec = (time_t)time};
     t.tv_nsec = (long)((time - (double)t.tv_sec) * 1e9);
     return t;
 }
 
-void tu__monitor_fail(tu__monitor *m, const char *message) {
+void tu__monitor_fail(tu__monitor *m, tu_status cause, const char *message) {
     struct timespec deadline = to_timespec(tu__now() + 1);
     pthread_mutex_lock(&m->lock);
-    if (!m->failing) snprintf(m->why, sizeof m->why, "%s", message);
+    if (!m->failing) {
+        m->cause = cause;
+        snprintf(m->why, sizeof m->why, "%s", message);
+    }
     m->failing = true;
     wake_thread(m);
     int status = 0;
@@ -158,20 +183,37 @@ static bool is_preparing(const tu__monitor *m, double now) {
     return preparing && now - m->started < TU__MONITOR_PREPARE_SECONDS;
 }
 
-/* True if a rank has entered the collective of rank `waiting` a moment ago, so that it may be about to complete. */
-static bool was_just_reached(const tu__monitor *m, uint32_t waiting, double now) {
+/* Returns the seconds since a rank has made progress, as far as is known. */
+static double since_progress(const tu__monitor_rank *rank, double now) {
+    return 1e-3 * rank->report.waited_ms + now - rank->heard;
+}
+
+/* True if a rank has made progress since rank `waiting` has, and less than the timeout ago. Over a slow network a rank
+ * may still receive what rank `waiting` has sent long ago, in an earlier collective. */
+static bool has_progressed(const tu__monitor *m, const tu__monitor_rank *rank, uint32_t waiting, double now) {
+    const double uncertainty = 2 * TU__MONITOR_BEAT;
+    double since = since_progress(rank, now);
+    return since + uncertainty < since_progress(&m->table.ranks[waiting], now) && since < m->table.timeout;
+}
+
+/* True if a rank in the collective of rank `waiting` makes progress, or has reached it a moment ago, so that it may be
+ * about to complete. */
+static bool is_under_way(const tu__monitor *m, uint32_t waiting, double now) {
     const tu__monitor_rank *w = &m->table.ranks[waiting];
     for (const tu__monitor_rank *r = m->table.ranks; r < m->table.ranks + m->size; r++)
         if (r->report.state == TU__MONITOR_IN_COLLECTIVE && r->report.collective == w->report.collective &&
-            1e-3 * r->report.waited_ms + now - r->heard < TU__MONITOR_SILENCE)
+            (since_progress(r, now) < TU__MONITOR_SILENCE || has_progressed(m, r, waiting, now)))
             return true;
     return false;
 }
 
 bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now) {
     uint32_t late = tu__monitor_find_late(&m->table, waiting);
-    if (late == waiting) return was_just_reached(m, waiting, now);
-    return !m->table.ranks[late].report.begun && now - m->started < TU__MONITOR_PREPARE_SECONDS;
+    if (late == waiting) return is_under_way(m, waiting, now);
+    const tu__monitor_rank *rank = &m->table.ranks[late];
+    bool prepares = !rank->report.begun && now - m->started < TU__MONITOR_PREPARE_SECONDS;
+    return prepares ||
+           (rank->report.entered && tu__monitor_is_active(rank) && has_progressed(m, rank, waiting, now));
 }
 
 tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
@@ -187,12 +229,15 @@ tu__monitor_requests tu__monitor_take_requests(tu__monitor *m, double now) {
     m->table.common_step = m->common_step;
     row->report = m->mine;
     if (m->stopping) row->report.state = TU__MONITOR_LEAVING;
-    if (row->report.state == TU__MONITOR_IN_COLLECTIVE)
-        row->report.waited_ms = (uint32_t)((now - m->entered_at) * 1000);
-    memcpy(row->operation, m->operation, sizeof row->operation);
-    m->preparing = is_preparing(m, now);
-    pthread_mutex_unlock(&m->lock);
+    if (row->report.entered && now > m->progressed_at)
+        row->report.waited_ms = (uint32_t)((now - m->progressed_at) * 1000);
+    memcpy(m->table.recent, m->recent, sizeof m->table.recent);
+    memcpy(row->operation, m->recent[m->mine.collective % TU__MONITOR_RECENT].operation,
+           sizeof row->operation);
     row->heard = now;
+    m->preparing = is_preparing(m, now);
+    m->excused = m->timed_out && tu__monitor_excuses_late(m, m->rank, now);
+    pthread_mutex_unlock(&m->lock);
     return requests;
 }
 
@@ -211,7 +256,7 @@ void tu__monitor_conclude(tu__monitor *m, const tu__verdict *verdict) {
     m->failed = true;
     pthread_cond_broadcast(&m->changed);
     pthread_mutex_unlock(&m->lock);
-    if (call) m->on_failure(m->failure_context, m->failure); /* no longer changes */
+    if (call) m->on_failure(m->failure_context, verdict->cause, m->failure); /* no longer changes */
 }
 
 bool tu__monitor_has_failed(tu__monitor *m) {

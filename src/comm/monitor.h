@@ -6,8 +6,8 @@
  * table of all ranks to everybody.
  *
  *     a connection closes without goodbye   that process died: the hub names the first one, 150 ms later
- *     tu__monitor_fail                      that process fails and says why
- *     tu__monitor_timed_out                   a collective takes longer than the timeout: the hub blames a rank that has
+ *     tu__monitor_fail                      that process fails and says why: the others learn its status and message
+ *     tu__monitor_timed_out                   a collective makes no progress for the timeout: the hub blames a rank that has
  *                                           not answered for a second, otherwise one that has not reached the collective
  *     the connection to the hub closes, or  every rank concludes by itself that rank 0 is to blame
  *     the hub is silent after a timeout
@@ -19,7 +19,10 @@
  *     tu__monitor *monitor;
  *     TU_TRY(tu__monitor_start(&options, &monitor));
  *     tu__monitor_enter(monitor, 1207, "all_reduce of 'conv1/weights/grad' and 3 more");
- *     while (!done()) if (tu__now() > deadline) tu__monitor_timed_out(monitor); // then on_failure is called soon
+ *     while (!done()) {
+ *         if (has_progressed()) tu__monitor_progress(monitor); // and the deadline starts again
+ *         if (tu__now() > deadline) tu__monitor_timed_out(monitor); // then on_failure is called soon
+ *     }
  *     tu__monitor_leave(monitor);
  *     tu__monitor_set_step(monitor, 42);
  *     tu__monitor_stop(monitor);
@@ -51,11 +54,12 @@ typedef struct tu__monitor_options {
      * tu__monitor_start, also if that fails, unless memory is exhausted. */
     tu_status (*gather)(void *context, const void *mine, size_t bytes, void *all);
     void *gather_context;
-    /* Called at most once, in the monitor's thread, with one line. Other threads may hang at that time, so it
+    /* Called at most once, in the monitor's thread, with one line, and with the status of a process that has failed by
+     * itself; otherwise TU_LOST. Other threads may hang at that time, so it
      * usually prints the line and ends the process. It may be called before tu__monitor_start has returned. It may
      * call tu__monitor_failure, no other function of the monitor. Not called after tu__monitor_fail has begun in this
      * process. May be NULL. */
-    void (*on_failure)(void *context, const char *message);
+    void (*on_failure)(void *context, tu_status cause, const char *message);
     void *failure_context;
 } tu__monitor_options;
 
@@ -63,7 +67,7 @@ typedef struct tu__monitor_options {
  * every rank if one cannot be connected. */
 TU__SHARED tu_status tu__monitor_start(const tu__monitor_options *options, tu__monitor **monitor);
 
-/* These six are cheap and may be called by any thread. */
+/* These seven are cheap and may be called by any thread. */
 /* Says that this process begins its first step. Until then it may load data or compile for longer than the timeout, up
  * to 10 minutes, without being late. */
 TU__SHARED void tu__monitor_set_begun(tu__monitor *monitor);
@@ -77,22 +81,27 @@ TU__SHARED void tu__monitor_set_device(tu__monitor *monitor, uint32_t rank, cons
 /* Says that this process waits in a collective from now on. `collective`: its number in the sequence of all
  * collectives, the same on every rank, increasing. `operation`: what it is; at most 159 bytes are kept. */
 TU__SHARED void tu__monitor_enter(tu__monitor *monitor, uint64_t collective, const char *operation);
+/* Says that a part of the collective is done: the others' values have arrived. */
+TU__SHARED void tu__monitor_progress(tu__monitor *monitor);
 /* Says that the collective is done. */
 TU__SHARED void tu__monitor_leave(tu__monitor *monitor);
 
-/* Says that this process has waited in its collective for longer than the timeout. A verdict follows, unless
- * tu__monitor_leave is called before it, or the rank that is late has not begun its first step. Further calls in the same
- * collective do nothing. */
+/* Says that this process has waited in its collective for longer than the timeout, without progress. A verdict follows,
+ * unless tu__monitor_leave or tu__monitor_progress is called before it, or the rank that is late is excused. Further calls
+ * without progress do nothing. */
 TU__SHARED void tu__monitor_timed_out(tu__monitor *monitor);
 
 /* True if a rank has not begun its first step and still has time for that. */
 TU__SHARED bool tu__monitor_is_preparing(tu__monitor *monitor);
+/* True if the rank for which this one waits is excused: it has not begun its first step and still has time for that, or
+ * less than the timeout has passed since it last made progress in this collective or an earlier one. */
+TU__SHARED bool tu__monitor_is_excused(tu__monitor *monitor);
 
 /* Says that this process fails for a reason of its own, such as out of memory. Returns once the others have been
  * told, at most after 1 s. The verdict names this rank even if the connection of another one has closed just
  * before: that may be a consequence. A collective that returns an error is usually itself a consequence of another
  * rank's death, so wait half a second for tu__monitor_failure before you call this. */
-TU__SHARED void tu__monitor_fail(tu__monitor *monitor, const char *message);
+TU__SHARED void tu__monitor_fail(tu__monitor *monitor, tu_status cause, const char *message);
 
 /* Returns true once a verdict is known, and copies it. */
 TU__SHARED bool tu__monitor_failure(tu__monitor *monitor, char *message, size_t bytes);

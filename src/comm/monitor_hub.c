@@ -53,8 +53,10 @@ static void decide(tu__monitor *m, double now) {
     tu__monitor_hub *h = &m->hub;
     h->decided = true;
     h->decided_at = now;
-    tu__monitor_message message = {
-        .type = TU__MONITOR_VERDICT, .rank = h->verdict.rank, .kind = (uint8_t)h->verdict.kind};
+    tu__monitor_message message = {.type = TU__MONITOR_VERDICT,
+                                   .rank = h->verdict.rank,
+                                   .kind = (uint8_t)h->verdict.kind,
+                                   .cause = (uint8_t)h->verdict.cause};
     tu__monitor_set_text(&message, h->verdict.line);
     send_to_all(m, &message);
 }
@@ -180,7 +182,7 @@ static void take_report(tu__monitor *m, uint32_t rank, const tu__monitor_message
 /* Adopts the verdict of a rank that could not wait for that of the hub, because the hub was silent. */
 static void adopt_verdict(tu__monitor *m, const tu__monitor_message *message, double now) {
     if (m->hub.decided) return;
-    m->hub.verdict = (tu__verdict){.kind = message->kind, .rank = message->rank};
+    m->hub.verdict = (tu__verdict){.kind = message->kind, .rank = message->rank, .cause = message->cause};
     tu__monitor_copy_text(message, m->hub.verdict.line, sizeof m->hub.verdict.line);
     decide(m, now);
 }
@@ -194,7 +196,7 @@ static void take_message(tu__monitor *m, uint32_t rank, const tu__monitor_messag
     case TU__MONITOR_FAIL:
         if (h->decided) break;
         tu__monitor_copy_text(message, why, sizeof why);
-        tu__verdict_failed(&m->table, rank, why, &h->verdict);
+        tu__verdict_failed(&m->table, rank, message->cause, why, &h->verdict);
         decide(m, now);
         break;
     case TU__MONITOR_VERDICT: adopt_verdict(m, message, now); break;
@@ -286,7 +288,7 @@ static void take_own_requests(tu__monitor *m, tu__monitor_requests requests, dou
     }
     if (!requests.timed_out && h->timed_out == 0) h->timed_out = nobody;
     if (!requests.failing || h->decided) return;
-    tu__verdict_failed(&m->table, 0, m->why, &h->verdict); /* `why` no longer changes */
+    tu__verdict_failed(&m->table, 0, m->cause, m->why, &h->verdict); /* neither changes any more */
     decide(m, now);
 }
 

@@ -32,8 +32,10 @@ void tu__monitor_member_beat(tu__monitor *m, double now) {
 
 /* Concludes without the hub, and tells it in case that it was only stopped. */
 static void conclude_alone(tu__monitor *m, const tu__verdict *verdict) {
-    tu__monitor_message message = {
-        .type = TU__MONITOR_VERDICT, .rank = verdict->rank, .kind = (uint8_t)verdict->kind};
+    tu__monitor_message message = {.type = TU__MONITOR_VERDICT,
+                                   .rank = verdict->rank,
+                                   .kind = (uint8_t)verdict->kind,
+                                   .cause = (uint8_t)verdict->cause};
     tu__monitor_set_text(&message, verdict->line);
     tu__link_send(&m->member.link, &message);
     tu__monitor_conclude(m, verdict);
@@ -55,7 +57,7 @@ static void take_table(tu__monitor *m, const tu__monitor_message *message, doubl
 }
 
 static void take_verdict(tu__monitor *m, const tu__monitor_message *message) {
-    tu__verdict verdict = {.kind = message->kind, .rank = message->rank};
+    tu__verdict verdict = {.kind = message->kind, .rank = message->rank, .cause = message->cause};
     tu__monitor_copy_text(message, verdict.line, sizeof verdict.line);
     tu__monitor_message received = {.type = TU__MONITOR_RECEIVED};
     tu__link_send(&m->member.link, &received);
@@ -129,12 +131,12 @@ static void check_timed_out(tu__monitor *m, bool timed_out, double now) {
 /* Tells the hub why this process fails; the hub answers with a verdict. */
 static void send_failure(tu__monitor *m) {
     tu__verdict verdict;
-    tu__monitor_message message = {.type = TU__MONITOR_FAIL};
+    tu__monitor_message message = {.type = TU__MONITOR_FAIL, .cause = (uint8_t)m->cause};
     tu__monitor_set_text(&message, m->why); /* no longer changes */
     tu__link_send(&m->member.link, &message);
     m->member.fail_sent = true;
     if (!m->member.hub_left) return;
-    tu__verdict_failed(&m->table, m->rank, m->why, &verdict);
+    tu__verdict_failed(&m->table, m->rank, m->cause, m->why, &verdict);
     tu__monitor_conclude(m, &verdict);
 }
 

@@ -9,7 +9,7 @@ enum { ENTERED = 1, ENDED = 2, BEGUN = 4 }; /* flags of a report */
 
 /* The parts of each type's payload, in this order. */
 typedef struct layout {
-    bool rank, size, proof, report, table, kind;
+    bool rank, size, proof, report, table, kind, cause;
     size_t text; /* maximum bytes of the text; 0: the type has none */
 } layout;
 
@@ -19,8 +19,8 @@ static const layout layouts[TU__MONITOR_TYPE_END] = {
     [TU__MONITOR_HEARTBEAT] = {.report = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
     [TU__MONITOR_TIMED_OUT] = {.report = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
     [TU__MONITOR_TABLE] = {.size = true, .table = true, .text = TU__MONITOR_OPERATION_BYTES - 1},
-    [TU__MONITOR_FAIL] = {.text = TU__MONITOR_LINE_BYTES - 1},
-    [TU__MONITOR_VERDICT] = {.rank = true, .kind = true, .text = TU__MONITOR_LINE_BYTES - 1},
+    [TU__MONITOR_FAIL] = {.cause = true, .text = TU__MONITOR_LINE_BYTES - 1},
+    [TU__MONITOR_VERDICT] = {.rank = true, .kind = true, .cause = true, .text = TU__MONITOR_LINE_BYTES - 1},
 };
 
 static uint8_t *put(uint8_t *out, uint64_t value, int bytes) {
@@ -74,7 +74,8 @@ void tu__monitor_copy_text(const tu__monitor_message *message, char *out, size_t
 static size_t fixed_bytes(const layout *l, uint32_t size) {
     return (l->rank ? 4 : 0) + (l->size ? 4 : 0) + (l->proof ? TU__MONITOR_PROOF_BYTES : 0) +
            (l->report ? TU__MONITOR_REPORT_BYTES : 0) +
-           (l->table ? (size_t)size * TU__MONITOR_REPORT_BYTES : 0) + (l->kind ? 1 : 0) + (l->text ? 2 : 0);
+           (l->table ? (size_t)size * TU__MONITOR_REPORT_BYTES : 0) + (l->kind ? 1 : 0) + (l->cause ? 1 : 0) +
+           (l->text ? 2 : 0);
 }
 
 size_t tu__monitor_max_bytes(uint32_t size) {
@@ -109,6 +110,7 @@ size_t tu__monitor_encode(const tu__monitor_message *message, uint8_t *out, size
     }
     if (l->table) at = put_bytes(at, message->reports, (size_t)message->size * TU__MONITOR_REPORT_BYTES);
     if (l->kind) at = put(at, message->kind, 1);
+    if (l->cause) at = put(at, message->cause, 1);
     if (l->text) {
         at = put(at, message->text_bytes, 2);
         for (size_t i = 0; i < message->text_bytes; i++) {
@@ -163,6 +165,7 @@ static bool decode_payload(const layout *l, const uint8_t *at, const uint8_t *en
         at += (size_t)size * TU__MONITOR_REPORT_BYTES;
     }
     if (l->kind) message->kind = *at++;
+    if (l->cause) message->cause = *at++;
     return l->text ? decode_text(at, end, l->text, message) : at == end;
 }
 

@@ -16,8 +16,8 @@
  *     HEARTBEAT  to the hub      report of the rank (26), text: the operation
  *     TIMED_OUT  to the hub      the same, and the collective takes longer than the timeout
  *     TABLE      from the hub    number of ranks (4), report of each, text: the operation of rank 0
- *     FAIL       to the hub      text: why the sender fails
- *     VERDICT    both            rank to blame (4), kind (1), text: the line for the user
+ *     FAIL       to the hub      status of the sender (1), text: why it fails
+ *     VERDICT    both            rank to blame (4), kind (1), status of the rank (1), text: the line for the user
  *     RECEIVED   to the hub      nothing: the verdict has arrived
  *     DONE       from the hub    nothing: all ranks have said goodbye, with a report whose state is LEAVING
  *
@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 enum {
-    TU__MONITOR_VERSION = 1,
+    TU__MONITOR_VERSION = 2,
     TU__MONITOR_HEADER_BYTES = 12,
     TU__MONITOR_REPORT_BYTES = 26,
     TU__MONITOR_PROOF_BYTES = 32,
@@ -62,7 +62,7 @@ typedef enum tu__monitor_state {
 typedef struct tu__monitor_report {
     int64_t step;        /* steps done */
     uint64_t collective; /* the one it is in, or the last one it was in */
-    uint32_t waited_ms;  /* in the collective */
+    uint32_t waited_ms;  /* since it last entered or left a collective, or made progress in one */
     uint32_t silent_ms;  /* in a table: since the hub last heard from the rank; since it ended, if it has */
     uint8_t state;       /* tu__monitor_state */
     bool entered;        /* has entered a collective yet */
@@ -77,8 +77,8 @@ typedef struct tu__monitor_message {
     const uint8_t *proof;
     tu__monitor_report report;
     const uint8_t *reports; /* `size` reports, encoded */
-    uint8_t kind;
-    const char *text; /* `text_bytes` bytes, not terminated */
+    uint8_t kind, cause;    /* of the verdict */
+    const char *text;       /* `text_bytes` bytes, not terminated */
     size_t text_bytes;
 } tu__monitor_message;
 

@@ -50,7 +50,7 @@ typedef struct tu__monitor_member {
 
 struct tu__monitor {
     uint32_t rank, size;
-    void (*on_failure)(void *context, const char *message);
+    void (*on_failure)(void *context, tu_status cause, const char *message);
     void *failure_context;
     uint8_t token[TU__MONITOR_TOKEN_BYTES]; /* random, known to the processes of this run only */
     pthread_t thread;
@@ -62,15 +62,17 @@ struct tu__monitor {
     /* Under the lock: */
     tu__monitor_report mine;
     int64_t common_step;
-    char operation[TU__MONITOR_OPERATION_BYTES];
-    double entered_at;
+    tu__monitor_collective recent[TU__MONITOR_RECENT]; /* collective c is at c % TU__MONITOR_RECENT */
+    double progressed_at; /* when this rank last entered or left a collective, or made progress in one */
     char (*devices)[TU__MONITOR_NAME_BYTES]; /* per rank, if `devices_changed` since the thread copied them */
     bool devices_changed;
     bool timed_out, failing, stopping; /* requests of other threads */
-    char why[TU__MONITOR_LINE_BYTES];  /* of tu__monitor_fail */
+    tu_status cause;                   /* of tu__monitor_fail, like `why` */
+    char why[TU__MONITOR_LINE_BYTES];
     double stopping_since;
     bool ready;     /* all ranks are connected */
     bool preparing; /* tu__monitor_is_preparing */
+    bool excused;   /* tu__monitor_is_excused */
     bool failed;    /* there is a verdict: */
     char failure[TU__MONITOR_LINE_BYTES + 64];
 
@@ -102,8 +104,9 @@ bool tu__monitor_has_failed(tu__monitor *m);
 void tu__monitor_set_ready(tu__monitor *m);
 /* True if this process did not run for a while until a moment ago. */
 bool tu__monitor_was_paused(const tu__monitor *m, double now);
-/* True if the rank that rank `waiting` waits for has not begun its first step and still has time for that, or has only
- * just reached the collective. */
+/* True if the rank that rank `waiting` waits for has not begun its first step and still has time for that, or has made
+ * progress in a collective since rank `waiting` has, and less than the timeout ago. If all have reached the collective:
+ * true if any of them has made such progress. */
 bool tu__monitor_excuses_late(const tu__monitor *m, uint32_t waiting, double now);
 /* Starts the thread. */
 tu_status tu__monitor_run(tu__monitor *m);

@@ -34,7 +34,7 @@ bool tu__monitor_has_reached(const tu__monitor_table *table, uint32_t rank, uint
 /* ---- Parts of the line ---- */
 
 static void begin(tu__verdict *verdict, tu__verdict_kind kind, uint32_t rank) {
-    *verdict = (tu__verdict){.kind = kind, .rank = rank};
+    *verdict = (tu__verdict){.kind = kind, .rank = rank, .cause = TU_LOST};
 }
 
 TU_PRINTF(2, 3) static void add(tu__verdict *verdict, const char *format, ...) {
@@ -65,13 +65,15 @@ static void add_after_step(tu__verdict *verdict, const tu__monitor_table *table,
         add(verdict, "before its first step");
 }
 
-/* Returns the operation of a rank's collective. Only the hub knows the operations of all ranks; the others know
- * theirs and that of rank 0, which may be in the same collective. */
+/* Returns the operation of a rank's collective. Only the hub knows the operations of all ranks; the others know that of
+ * rank 0, which may be in the same collective, and theirs: a late rank is in one that they have completed. */
 static const char *find_operation(const tu__monitor_table *table, const tu__monitor_rank *rank) {
     if (rank->operation[0]) return rank->operation;
     for (const tu__monitor_rank *r = table->ranks; r < table->ranks + table->size; r++)
         if (r->report.entered && r->report.collective == rank->report.collective && r->operation[0])
             return r->operation;
+    for (const tu__monitor_collective *c = table->recent; c < table->recent + TU__MONITOR_RECENT; c++)
+        if (c->number == rank->report.collective && c->operation[0]) return c->operation;
     return "";
 }
 
@@ -105,12 +107,18 @@ static void add_waiting(tu__verdict *verdict, const tu__monitor_table *table, ui
     add_collective(verdict, table, &table->ranks[waiting]);
 }
 
+static void add_no_progress(tu__verdict *verdict, const tu__monitor_table *table,
+                            const tu__monitor_rank *rank) {
+    add(verdict, " has made no progress for %.1f s", 1e-3 * rank->report.waited_ms);
+    if (table->timeout > 0) add(verdict, " (timeout %g s)", table->timeout);
+}
+
 /* Adds the collective that has timed out. */
 static void add_timed_out(tu__verdict *verdict, const tu__monitor_table *table, uint32_t waiting) {
     const tu__monitor_rank *w = &table->ranks[waiting];
     add_collective(verdict, table, w);
-    add(verdict, ", for which rank %" PRIu32 " has waited %.1f s", waiting, 1e-3 * w->report.waited_ms);
-    if (table->timeout > 0) add(verdict, " (timeout %g s)", table->timeout);
+    add(verdict, ", in which rank %" PRIu32, waiting);
+    add_no_progress(verdict, table, w);
 }
 
 /* Adds the next rank of a list such as "; also late: rank 3, rank 4 and 7 more". */
@@ -197,10 +205,11 @@ void tu__verdict_ended(const tu__monitor_table *table, tu__verdict *verdict) {
     add_last_steps(verdict, table);
 }
 
-void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, const char *why,
+void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, tu_status cause, const char *why,
                         tu__verdict *verdict) {
     uint32_t others = 0;
     begin(verdict, TU__VERDICT_FAILED, rank);
+    verdict->cause = cause;
     add_rank(verdict, table, rank);
     add(verdict, " failed ");
     add_after_step(verdict, table, rank);
@@ -241,11 +250,10 @@ void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t 
 static void stalled(const tu__monitor_table *table, uint32_t waiting, tu__verdict *verdict) {
     begin(verdict, TU__VERDICT_STALLED, NONE);
     add_rank(verdict, table, waiting);
-    add(verdict, " has waited %.1f s", 1e-3 * table->ranks[waiting].report.waited_ms);
-    if (table->timeout > 0) add(verdict, " (timeout %g s)", table->timeout);
+    add_no_progress(verdict, table, &table->ranks[waiting]);
     add(verdict, " in ");
     add_collective(verdict, table, &table->ranks[waiting]);
-    add(verdict, "; all ranks are alive and have reached it: the network between them makes no progress");
+    add(verdict, "; all ranks are alive and have reached it: the network between them delivers nothing");
     add_last_steps(verdict, table);
 }
 

@@ -8,7 +8,7 @@
 
 #include "comm/monitor_message.h"
 
-enum { TU__MONITOR_NAME_BYTES = 64 };
+enum { TU__MONITOR_NAME_BYTES = 64, TU__MONITOR_RECENT = 4 };
 
 /* A rank without answer for this long is silent: stopped or unreachable. */
 #define TU__MONITOR_SILENCE 1.0
@@ -21,11 +21,18 @@ typedef struct tu__monitor_rank {
     double ended; /* when its connection closed without goodbye, if `report.ended` */
 } tu__monitor_rank;
 
+/* A collective of this rank. All ranks have the same sequence of collectives. */
+typedef struct tu__monitor_collective {
+    uint64_t number;
+    char operation[TU__MONITOR_OPERATION_BYTES]; /* empty: none yet */
+} tu__monitor_collective;
+
 typedef struct tu__monitor_table {
     uint32_t size;
     double timeout;      /* of a collective in seconds; 0: unknown */
     int64_t common_step; /* all ranks have done at least so many steps, whatever their latest report says */
     tu__monitor_rank *ranks;
+    tu__monitor_collective recent[TU__MONITOR_RECENT]; /* that this rank has entered */
 } tu__monitor_table;
 
 typedef enum tu__verdict_kind {
@@ -39,7 +46,8 @@ typedef enum tu__verdict_kind {
 
 typedef struct tu__verdict {
     tu__verdict_kind kind;
-    uint32_t rank; /* to blame; TU__MONITOR_MAX_RANKS: none */
+    uint32_t rank;   /* to blame; TU__MONITOR_MAX_RANKS: none */
+    tu_status cause; /* with which the rank has failed by itself; otherwise TU_LOST */
     char line[TU__MONITOR_LINE_BYTES];
 } tu__verdict;
 
@@ -57,7 +65,8 @@ uint32_t tu__monitor_find_late(const tu__monitor_table *table, uint32_t waiting)
 /* The first of the ranks that have ended. There must be one. */
 void tu__verdict_ended(const tu__monitor_table *table, tu__verdict *verdict);
 /* A rank that says itself why it fails. */
-void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, const char *why, tu__verdict *verdict);
+void tu__verdict_failed(const tu__monitor_table *table, uint32_t rank, tu_status cause, const char *why,
+                        tu__verdict *verdict);
 /* The rank that has been silent longest. `waiting`: a rank whose collective has timed out; UINT32_MAX: all others have
  * finished. */
 void tu__verdict_silent(const tu__monitor_table *table, uint32_t rank, uint32_t waiting, double now,

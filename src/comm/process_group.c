@@ -25,28 +25,28 @@ tu_status tu__group_check(tu_process_group *g) {
     return status;
 }
 
-void tu__group_hear_of_failure(void *context, const char *message) {
+void tu__group_hear_of_failure(void *context, tu_status cause, const char *message) {
     tu_process_group *g = context;
     pthread_mutex_lock(&g->lock);
     if (!atomic_load(&g->failed)) snprintf(g->message, sizeof g->message, "%s", message);
     atomic_store(&g->failed, true);
     pthread_cond_signal(&g->wakeup);
     pthread_mutex_unlock(&g->lock);
-    if (g->on_failure) g->on_failure(g->failure_context, message);
+    if (g->on_failure) g->on_failure(g->failure_context, cause, message);
 }
 
-void tu__group_fail(tu_process_group *g, const char *message) {
+void tu__group_fail(tu_process_group *g, tu_status cause, const char *message) {
     pthread_mutex_lock(&g->lock);
     bool is_first = !atomic_load(&g->failed);
     if (is_first) snprintf(g->message, sizeof g->message, "%s", message);
     atomic_store(&g->failed, true);
     pthread_cond_signal(&g->wakeup);
     pthread_mutex_unlock(&g->lock);
-    if (is_first && g->monitor) tu__monitor_fail(g->monitor, message);
+    if (is_first && g->monitor) tu__monitor_fail(g->monitor, cause, message);
 }
 
-void tu_process_group_fail(tu_process_group *group, const char *message) {
-    if (group->disagreement == TU_OK) tu__group_fail(group, message);
+void tu_process_group_fail(tu_process_group *group, tu_status cause, const char *message) {
+    if (group->disagreement == TU_OK) tu__group_fail(group, cause, message);
 }
 
 void tu__group_set_step(tu_process_group *group, int64_t step) {
@@ -90,26 +90,42 @@ tu_status tu__group_explain(tu_process_group *g, tu_status status) {
     return tu_fail(status, "%s", message);
 }
 
-/* Called after the deadline of a job: asks the monitor who is late, whose answer makes the group fail. Before the
- * processes are connected nobody knows. */
-static tu_status ask_who_is_late(tu_process_group *g, double since_deadline) {
+/* Called after a deadline: asks the monitor who is late, whose answer makes the group fail. Before the processes are
+ * connected nobody knows. If the rank that is late is excused, the deadline starts again. */
+static tu_status ask_who_is_late(tu_process_group *g, double *deadline) {
     enum { VERDICT_SECONDS = 4 };
     char message[160] = "the other processes have not started in time";
+    double now = tu__now();
     if (g->monitor) {
         tu__monitor_timed_out(g->monitor);
-        if (since_deadline < VERDICT_SECONDS || tu__monitor_is_preparing(g->monitor)) return TU_OK;
+        if (tu__monitor_is_excused(g->monitor)) *deadline = now;
+        if (now - *deadline < VERDICT_SECONDS) return TU_OK;
         snprintf(message, sizeof message, "rank %u has waited %g s in a collective, and found no reason",
                  g->info.rank, g->timeout);
     }
-    tu__group_fail(g, message);
+    tu__group_fail(g, TU_LOST, message);
     return tu__group_check(g);
 }
 
-tu_status tu__group_fail_late(tu_process_group *g) {
-    for (double began = tu__now();; nap()) {
+/* The monitor names nobody if the collectives make progress. */
+tu_status tu__group_fail_late(tu_process_group *g, double timeout) {
+    const double patience = 4; /* longer than the monitor takes */
+    char message[160];
+    for (double end = tu__now() + patience; tu__now() < end; nap()) {
         TU_TRY(tu__group_check(g));
-        TU_TRY(ask_who_is_late(g, tu__now() - began));
+        tu__monitor_timed_out(g->monitor);
+        if (tu__monitor_is_preparing(g->monitor)) end = tu__now() + patience;
     }
+    snprintf(message, sizeof message,
+             "the run has not finished within its timeout of %g s, although its collectives make progress",
+             timeout);
+    tu__group_fail(g, TU_LOST, message);
+    return tu__group_check(g);
+}
+
+void tu__group_progress(tu_process_group *g) {
+    g->deadline = tu__now() + g->timeout;
+    if (g->monitor) tu__monitor_progress(g->monitor);
 }
 
 /* True if a thread that waits should poll: no other thread of this process needs its core, so far as we know. */
@@ -122,6 +138,7 @@ static bool may_poll(tu_process_group *g, double waited) {
 tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context, bool *ready),
                           void *context) {
     bool ready;
+    unsigned arrivals = atomic_load(&g->arrivals);
     TU_TRY(check(context, &ready));
     double began = tu__now();
     for (double now = began; !ready; now = tu__now()) {
@@ -129,7 +146,9 @@ tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context,
             sched_yield();
         } else {
             TU_TRY(tu__group_check(g));
-            if (now > g->deadline) TU_TRY(ask_who_is_late(g, now - g->deadline));
+            if (atomic_load(&g->arrivals) != arrivals) tu__group_progress(g);
+            arrivals = atomic_load(&g->arrivals);
+            if (now > g->deadline) TU_TRY(ask_who_is_late(g, &g->deadline));
             nap();
         }
         TU_TRY(check(context, &ready));
@@ -140,6 +159,7 @@ tu_status tu__group_watch(tu_process_group *g, tu_status (*check)(void *context,
 tu_status tu__group_wait(tu_process_group *g, tu_status (*check)(void *context, bool *ready), void *context) {
     double began = tu__now();
     TU_TRY(tu__group_watch(g, check, context));
+    tu__group_progress(g);
     tu__group_add_waited(g, tu__now() - began);
     return TU_OK;
 }
@@ -164,10 +184,10 @@ tu_status tu__group_wait_counter(tu_process_group *g, tu__counter *counter, uint
             continue;
         }
         TU_TRY(tu__group_check(g));
-        double since_deadline = began + elapsed - deadline;
-        if (since_deadline > 0) TU_TRY(ask_who_is_late(g, since_deadline));
+        if (began + elapsed > deadline) TU_TRY(ask_who_is_late(g, &deadline));
         tu__counter_sleep(counter, value, nap_seconds);
     }
+    if (g->monitor) tu__monitor_progress(g->monitor);
     *waited += tu__now() - began;
     return TU_OK;
 }
@@ -178,14 +198,22 @@ typedef struct transfers {
     tu__transfer **list;
 } transfers;
 
-static tu_status are_transfers_done(void *context, bool *done) {
-    transfers *t = context;
+tu_status tu__group_test_transfers(tu_process_group *g, size_t count, tu__transfer **list, bool *done) {
     *done = true;
-    for (size_t i = 0; i < t->count && *done; i++) {
-        if (t->list[i]) TU_TRY(t->group->api->test(t->group->transport, t->list[i], done));
-        if (*done) t->list[i] = NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool is_done = false;
+        if (!list[i]) continue;
+        TU_TRY(g->api->test(g->transport, list[i], &is_done));
+        if (is_done) list[i] = NULL;
+        if (is_done) tu__group_progress(g);
+        *done = *done && is_done;
     }
     return TU_OK;
+}
+
+static tu_status are_transfers_done(void *context, bool *done) {
+    const transfers *t = context;
+    return tu__group_test_transfers(t->group, t->count, t->list, done);
 }
 
 tu_status tu__group_wait_transfers(tu_process_group *g, size_t count, tu__transfer **list) {
@@ -237,7 +265,7 @@ static void run_job(tu_process_group *g, const tu__group_job *job) {
         tu__monitor_enter(g->monitor, job->number, job->name);
         status = job->run(g, job->context);
         tu__monitor_leave(g->monitor);
-        if (status != TU_OK && status != TU_LOST) tu__group_fail(g, tu_message());
+        if (status != TU_OK && status != TU_LOST) tu__group_fail(g, status, tu_message());
     }
     job->finished(job->context, status);
 }
@@ -428,7 +456,7 @@ static void extend_timeout(tu_process_group *g) {
 tu_status tu__group_end_alike(tu_process_group *g, tu_status status) {
     const frame own = frame_of(status);
     if (g->disagreement == TU_OK) {
-        if (status != TU_LOST) tu__group_fail(g, tu_message());
+        if (status != TU_LOST) tu__group_fail(g, status, tu_message());
         return status;
     }
     frame *frames = tu__alloc_array(g->info.size, sizeof *frames, "a gather");
@@ -442,7 +470,8 @@ tu_status tu__group_end_alike(tu_process_group *g, tu_status status) {
 
 /* ---- Broadcasting ---- */
 
-enum { BROADCAST_TAG = 3, BROADCAST_BYTES = 64 << 20 };
+/* Parts are small, so that progress is seen over a slow network; while one is awaited, the next is on its way. */
+enum { BROADCAST_TAG = 3, BROADCAST_BYTES = 1 << 20, PARTS_ON_THEIR_WAY = 2 };
 
 typedef struct broadcast_call {
     uint32_t root;
@@ -450,24 +479,35 @@ typedef struct broadcast_call {
     size_t bytes;
 } broadcast_call;
 
+typedef struct broadcast_part {
+    tu__transfer *transfers[TU__MAX_PROCESSES];
+    size_t count;
+} broadcast_part;
+
 /* The root sends to all others: it happens once, before the first step. */
-static tu_status broadcast_part(tu_process_group *g, uint32_t root, char *data, size_t bytes) {
-    tu__transfer *sent[TU__MAX_PROCESSES];
-    size_t count = 0;
-    if (g->info.rank != root) {
-        TU_TRY(g->api->receive(g->transport, root, BROADCAST_TAG, data, bytes, &sent[count++]));
-        return tu__group_wait_transfers(g, count, sent);
-    }
+static tu_status begin_part(tu_process_group *g, const broadcast_call *call, size_t first,
+                            broadcast_part *p) {
+    size_t left = call->bytes - first, bytes = left < BROADCAST_BYTES ? left : BROADCAST_BYTES;
+    char *data = call->data + first;
+    p->count = 0;
+    if (g->info.rank != call->root)
+        return g->api->receive(g->transport, call->root, BROADCAST_TAG, data, bytes,
+                               &p->transfers[p->count++]);
     for (uint32_t r = 0; r < g->info.size; r++)
-        if (r != root) TU_TRY(g->api->send(g->transport, r, BROADCAST_TAG, data, bytes, &sent[count++]));
-    return tu__group_wait_transfers(g, count, sent);
+        if (r != call->root)
+            TU_TRY(g->api->send(g->transport, r, BROADCAST_TAG, data, bytes, &p->transfers[p->count++]));
+    return TU_OK;
 }
 
 static tu_status run_broadcast(tu_process_group *g, void *context) {
     const broadcast_call *call = context;
-    for (size_t first = 0, part; first < call->bytes; first += part) {
-        part = call->bytes - first < BROADCAST_BYTES ? call->bytes - first : BROADCAST_BYTES;
-        TU_TRY(broadcast_part(g, call->root, call->data + first, part));
+    broadcast_part parts[PARTS_ON_THEIR_WAY];
+    size_t count = (call->bytes + BROADCAST_BYTES - 1) / BROADCAST_BYTES;
+    for (size_t i = 0; i < count + PARTS_ON_THEIR_WAY; i++) {
+        broadcast_part *p = &parts[i % PARTS_ON_THEIR_WAY];
+        if (i >= PARTS_ON_THEIR_WAY && i - PARTS_ON_THEIR_WAY < count)
+            TU_TRY(tu__group_wait_transfers(g, p->count, p->transfers));
+        if (i < count) TU_TRY(begin_part(g, call, i * BROADCAST_BYTES, p));
     }
     return TU_OK;
 }

@@ -66,7 +66,7 @@ struct tu_process_group {
     struct tu__monitor *monitor;
     double timeout;
     const char *interface;
-    void (*on_failure)(void *context, const char *message);
+    void (*on_failure)(void *context, tu_status cause, const char *message);
     void *failure_context;
 
     /* The processes that add in shared memory: those of the host, or this one alone. */
@@ -86,8 +86,9 @@ struct tu_process_group {
     bool stop;
     atomic_uint_least64_t numbers; /* numbers given to collectives so far */
     bool is_closing;               /* the communication thread ends MPI; under the lock */
-    double deadline;               /* of the communication thread's current job */
-    atomic_int_least64_t waited;   /* nanoseconds that this process has waited for others in collectives */
+    atomic_uint arrivals;        /* how often a device has told that values of other processes have arrived */
+    double deadline;             /* of the communication thread's current job, if it makes no progress */
+    atomic_int_least64_t waited; /* nanoseconds that this process has waited for others in collectives */
     /* Number of compute threads that wait for a collective: then polling takes no time from them. */
     atomic_uint awaiting;
     atomic_bool failed;
@@ -110,7 +111,7 @@ uint64_t tu__group_number(tu_process_group *group, uint64_t count);
 
 /* The functions that follow, up to tu__group_post, are for join_group.c and its communication thread. */
 /* Makes the group fail, for the monitor's thread. */
-void tu__group_hear_of_failure(void *group, const char *message);
+void tu__group_hear_of_failure(void *group, tu_status cause, const char *message);
 /* Remembers a failure that all processes know of, and returns it. */
 tu_status tu__group_disagree(tu_process_group *group, tu_status status);
 /* Gathers with the transport. */
@@ -128,17 +129,23 @@ void tu__group_post(tu_process_group *group, tu__group_job *job);
 void tu__group_enter(tu_process_group *group, uint64_t number, const char *name);
 void tu__group_leave(tu_process_group *group);
 
-/* On the communication thread: waits until `check` sets `*ready`; fails with TU_LOST at the job's deadline, or if the
- * group has failed. */
+/* On the communication thread: a part of the job is done that needed other processes. Its deadline starts again. */
+void tu__group_progress(tu_process_group *group);
+/* On the communication thread: waits until `check` sets `*ready`, which is progress; fails with TU_LOST at the job's
+ * deadline, or if the group has failed. */
 tu_status tu__group_wait(tu_process_group *group, tu_status (*check)(void *context, bool *ready),
                          void *context);
-/* The same, but the time does not count as waiting for other processes. `check` may extend the deadline. */
+/* The same, but the time does not count as waiting for other processes, nor the end as progress. */
 tu_status tu__group_watch(tu_process_group *group, tu_status (*check)(void *context, bool *ready),
                           void *context);
 /* Waits until a counter of another process has reached a value; fails like tu__group_wait, at `deadline`. Any thread can
  * call it. Adds the seconds that it has waited to `*waited`. */
 tu_status tu__group_wait_counter(tu_process_group *group, tu__counter *counter, uint32_t value,
                                  double deadline, double *waited);
+/* On the communication thread: sets `*done` if all transfers are done, and frees and clears those that are. Entries may be
+ * NULL. */
+tu_status tu__group_test_transfers(tu_process_group *group, size_t count, tu__transfer **transfers,
+                                   bool *done);
 /* On the communication thread: waits for transfers, and frees them. */
 tu_status tu__group_wait_transfers(tu_process_group *group, size_t count, tu__transfer **transfers);
 
@@ -147,11 +154,11 @@ tu_status tu__group_wait_transfers(tu_process_group *group, size_t count, tu__tr
  * Otherwise makes the others fail, unless they are the reason (TU_LOST). */
 TU__SHARED tu_status tu__group_end_alike(tu_process_group *group, tu_status status);
 
-/* Makes the group fail. Later calls have no effect. */
-void tu__group_fail(tu_process_group *group, const char *message);
-/* Fails because this process has waited too long in a collective: asks the monitor which rank is late, and waits until all
- * know. Any thread can call it. */
-tu_status tu__group_fail_late(tu_process_group *group);
+/* Makes the group fail: the other processes learn the status and the message. Later calls have no effect. */
+void tu__group_fail(tu_process_group *group, tu_status cause, const char *message);
+/* Fails because a run of this process takes longer than its own timeout: asks the monitor which rank is late, and waits
+ * until all know. Any thread can call it. */
+tu_status tu__group_fail_late(tu_process_group *group, double timeout);
 /* Fails with the group's message if it has failed. */
 tu_status tu__group_check(tu_process_group *group);
 /* Returns the status of a call that involved other processes, or TU_LOST if it failed because one of them is lost: the

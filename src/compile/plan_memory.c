@@ -188,43 +188,136 @@ static size_t align_up(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-/* Returns the lowest offset where `v` fits. `placed`: the intervals placed so far, sorted by offset. */
-static size_t lowest_offset(const interval *v, size_t count, const interval *const *placed) {
+/* The intervals placed so far. An interval must avoid only those that are alive at the same time. Often these are few
+ * among many, so a tree over the times finds them: the intervals in the order of their beginnings, and for each
+ * subtree the last end of those that are placed. If they are many, all placed intervals are scanned. */
+typedef struct placement {
+    size_t count;              /* all intervals */
+    interval **by_first;       /* in the order of `first` */
+    size_t *index_of;          /* interval -> index in by_first */
+    size_t leaves;             /* of the tree: a power of two */
+    int64_t *last_end;         /* per node of the tree, root 1; -3: none is placed */
+    const interval **overlaps; /* found by the last search */
+    size_t overlap_count;
+    const interval **placed; /* sorted by offset; the last `placed_count - sorted_count` are not sorted yet */
+    size_t placed_count, sorted_count;
+} placement;
+
+static int compare_by_first(const void *left, const void *right) {
+    const interval *a = *(interval *const *)left, *b = *(interval *const *)right;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return a->id < b->id ? -1 : 1;
+}
+
+static int compare_by_offset(const void *left, const void *right) {
+    const interval *a = *(const interval *const *)left, *b = *(const interval *const *)right;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static tu_status begin_placement(placement *p, size_t count, interval *intervals) {
+    *p = (placement){.count = count, .leaves = 1};
+    while (p->leaves < count) p->leaves *= 2;
+    p->by_first = tu__alloc_array(count + 1, sizeof(interval *), "a memory plan");
+    p->index_of = tu__alloc_array(count + 1, sizeof *p->index_of, "a memory plan");
+    p->last_end = tu__alloc_array(2 * p->leaves, sizeof *p->last_end, "a memory plan");
+    p->overlaps = tu__alloc_array(count + 1, sizeof *p->overlaps, "a memory plan");
+    p->placed = tu__alloc_array(count + 1, sizeof *p->placed, "a memory plan");
+    if (!p->by_first || !p->index_of || !p->last_end || !p->overlaps || !p->placed) return TU_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) p->by_first[i] = &intervals[i];
+    qsort(p->by_first, count, sizeof(interval *), compare_by_first);
+    for (size_t i = 0; i < count; i++) p->index_of[p->by_first[i] - intervals] = i;
+    for (size_t i = 0; i < 2 * p->leaves; i++) p->last_end[i] = -3;
+    return TU_OK;
+}
+
+static void end_placement(placement *p) {
+    tu__free(p->by_first);
+    tu__free(p->index_of);
+    tu__free(p->last_end);
+    tu__free(p->overlaps);
+    tu__free(p->placed);
+}
+
+/* How much longer it takes to collect and sort an interval than to scan one. */
+enum { COLLECTING = 32 };
+
+static bool are_many(const placement *p) {
+    return p->overlap_count > p->placed_count / COLLECTING;
+}
+
+/* Collects the placed intervals below a node, which has the leaves `first` to `first + size - 1`, that overlap `v`, until
+ * they are many. */
+static void collect_overlaps(placement *p, size_t node, size_t first, size_t size, const interval *v) {
+    bool begins_later = first >= p->count || p->by_first[first]->first > v->last;
+    if (begins_later || p->last_end[node] < v->first || are_many(p)) return;
+    if (size == 1) {
+        p->overlaps[p->overlap_count++] = p->by_first[first];
+        return;
+    }
+    collect_overlaps(p, 2 * node, first, size / 2, v);
+    collect_overlaps(p, 2 * node + 1, first + size / 2, size / 2, v);
+}
+
+/* Sorts the intervals that were placed since the last call. */
+static void sort_placed(placement *p) {
+    while (p->sorted_count < p->placed_count) {
+        const interval *v = p->placed[p->sorted_count];
+        size_t low = 0, high = p->sorted_count;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (p->placed[middle]->offset < v->offset)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        memmove(p->placed + low + 1, p->placed + low, (p->sorted_count - low) * sizeof *p->placed);
+        p->placed[low] = v;
+        p->sorted_count++;
+    }
+}
+
+/* Returns the lowest offset where `v` fits. `list`: intervals sorted by offset, with all that overlap `v`. */
+static size_t lowest_offset(const interval *v, size_t count, const interval *const *list) {
     size_t offset = 0;
-    for (size_t i = 0; i < count && placed[i]->offset < offset + align_up(v->bytes); i++) {
-        if (placed[i]->first > v->last || v->first > placed[i]->last) continue;
-        size_t end = placed[i]->offset + align_up(placed[i]->bytes);
+    for (size_t i = 0; i < count && list[i]->offset < offset + align_up(v->bytes); i++) {
+        if (list[i]->first > v->last || v->first > list[i]->last) continue;
+        size_t end = list[i]->offset + align_up(list[i]->bytes);
         if (end > offset) offset = end;
     }
     return offset;
 }
 
-static void insert_by_offset(const interval *v, size_t count, const interval **placed) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (placed[middle]->offset < v->offset)
-            low = middle + 1;
-        else
-            high = middle;
+static size_t find_offset(placement *p, const interval *v) {
+    p->overlap_count = 0;
+    collect_overlaps(p, 1, 0, p->leaves, v);
+    if (!are_many(p)) {
+        qsort(p->overlaps, p->overlap_count, sizeof *p->overlaps, compare_by_offset);
+        return lowest_offset(v, p->overlap_count, p->overlaps);
     }
-    memmove(placed + low + 1, placed + low, (count - low) * sizeof *placed);
-    placed[low] = v;
+    sort_placed(p);
+    return lowest_offset(v, p->placed_count, p->placed);
+}
+
+static void add_placed(placement *p, const interval *v, size_t index) {
+    p->placed[p->placed_count++] = v;
+    size_t node = p->leaves + p->index_of[index];
+    for (p->last_end[node] = v->last; node > 1; node /= 2)
+        if (p->last_end[node / 2] < v->last) p->last_end[node / 2] = v->last;
 }
 
 static tu_status place_intervals(planner *p) {
-    const interval **placed = tu__alloc_array(p->interval_count + 1, sizeof *placed, "a memory plan");
-    if (!placed) return TU_NO_MEMORY;
+    placement placed;
     qsort(p->intervals, p->interval_count, sizeof *p->intervals, compare_by_size);
-    for (size_t i = 0; i < p->interval_count; i++) {
+    tu_status status = begin_placement(&placed, p->interval_count, p->intervals);
+    for (size_t i = 0; status == TU_OK && i < p->interval_count; i++) {
         interval *v = &p->intervals[i];
-        v->offset = lowest_offset(v, i, placed);
-        insert_by_offset(v, i, placed);
+        v->offset = find_offset(&placed, v);
+        add_placed(&placed, v, i);
         size_t end = v->offset + align_up(v->bytes);
         if (end > p->out->scratch_bytes) p->out->scratch_bytes = end;
     }
-    tu__free(placed);
-    return TU_OK;
+    end_placement(&placed);
+    return status;
 }
 
 static void write_offsets(planner *p) {
@@ -263,31 +356,37 @@ static tu_status find_peak(const planner *p, int64_t *position) {
     return TU_OK;
 }
 
-/* Returns the buffer of a group that uses the group's memory at `position`. */
-static uint32_t buffer_at(const planner *p, uint32_t group, int64_t position) {
-    uint32_t found = group;
+/* Stores for each group the buffer that uses the group's memory at `position`: the one written last. */
+static void find_users(const planner *p, int64_t position, uint32_t *user_of) {
+    for (uint32_t b = 0; b < p->plan->buffer_count; b++) user_of[b] = b;
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
-        if (p->out->storage[b] != TU__STORAGE_SCRATCH || group_root(p, b) != group) continue;
-        if (p->written[b] <= position && p->written[b] >= p->written[found]) found = b;
+        if (p->out->storage[b] != TU__STORAGE_SCRATCH) continue;
+        uint32_t *user = &user_of[group_root(p, b)];
+        if (p->written[b] <= position && p->written[b] >= p->written[*user]) *user = b;
     }
-    return found;
 }
 
 static tu_status list_live_at_peak(planner *p) {
     int64_t peak;
     TU_TRY(find_peak(p, &peak));
     p->out->live_at_peak = tu__alloc_array(p->interval_count, sizeof *p->out->live_at_peak, "a memory plan");
-    if (!p->out->live_at_peak) return TU_NO_MEMORY;
+    uint32_t *user_of = tu__alloc_array(p->plan->buffer_count, sizeof *user_of, "a memory plan");
+    if (!p->out->live_at_peak || !user_of) {
+        tu__free(user_of);
+        return TU_NO_MEMORY;
+    }
+    find_users(p, peak, user_of);
     for (size_t i = 0; i < p->interval_count; i++) {
         const interval *v = &p->intervals[i];
         if (v->first > peak || v->last < peak) continue;
         tu__live_block *r = &p->out->live_at_peak[p->out->live_at_peak_count++];
         *r = (tu__live_block){.buffer = TU_NO_NODE, .bytes = align_up(v->bytes)};
         if (v->id < p->plan->buffer_count)
-            r->buffer = buffer_at(p, v->id, peak);
+            r->buffer = user_of[v->id];
         else
             r->kernel = v->id - p->plan->buffer_count;
     }
+    tu__free(user_of);
     return TU_OK;
 }
 

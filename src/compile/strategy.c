@@ -2,11 +2,13 @@
  *
  * The devices of the list are the replicas. A central device that is not in the list is opened in addition, and
  * computes no shard of the batch. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <tutti/process_group.h>
 
+#include "base/alloc.h"
 #include "compile/placement.h"
 
 static const char *find_by_name(const tu__unit *unit, const char *name) {
@@ -96,6 +98,35 @@ static tu_status check_same_kind(const tu__device_list *list, int invariant) {
     return TU_OK;
 }
 
+/* Every mirrored replica updates its own copy of the variables. What it computes from them and from summed gradients (the
+ * norms of clipping and of LARS) must have the same bits everywhere, or the copies drift apart. A sum depends on the
+ * number of threads among which it is divided, so if that differs, the fewest threads of all replicas count. */
+static tu_status limit_sum_threads(const tu__device_list *list, tu__unit *unit, tu_process_group *group) {
+    enum { LEAST, MOST, COUNT };
+    int mine[COUNT] = {INT_MAX, 0};
+    for (size_t i = 0; i < unit->replication.replica_count; i++) {
+        const tu__device *d = list->devices[i];
+        tu_device_info info = TU_SIZED(tu_device_info);
+        TU_TRY(tu__device_describe(d->api, d->instance, d->options.index, &info));
+        if (!info.threads) continue; /* a GPU */
+        if (info.threads < mine[LEAST]) mine[LEAST] = info.threads;
+        if (info.threads > mine[MOST]) mine[MOST] = info.threads;
+    }
+    uint32_t processes = unit->replication.process_count;
+    if (processes) {
+        int(*all)[COUNT] = tu__alloc_array(processes, sizeof *all, "a program of several processes");
+        tu_status status = all ? tu_process_group_gather(group, mine, sizeof mine, all) : TU_NO_MEMORY;
+        for (uint32_t p = 0; status == TU_OK && p < processes; p++) {
+            if (all[p][LEAST] < mine[LEAST]) mine[LEAST] = all[p][LEAST];
+            if (all[p][MOST] > mine[MOST]) mine[MOST] = all[p][MOST];
+        }
+        tu__free(all);
+        TU_TRY(status);
+    }
+    unit->replication.sum_threads = mine[LEAST] < mine[MOST] ? mine[LEAST] : 0;
+    return TU_OK;
+}
+
 tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
                                const tu_compile_options *compile_options) {
     tu__strategy strategy;
@@ -112,5 +143,6 @@ tu_status tu__replication_init(tu__device_list *list, tu__unit *unit,
                                           .invariant = compile_options->invariant,
                                           .bf16_gradients = compile_options->bf16_gradients};
     if (compile_options->group) TU_TRY(tu__number_replicas(list, unit, compile_options));
-    return strategy == TU__CENTRAL ? find_central(list, unit, compile_options) : TU_OK;
+    return strategy == TU__CENTRAL ? find_central(list, unit, compile_options)
+                                   : limit_sum_threads(list, unit, compile_options->group);
 }

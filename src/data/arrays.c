@@ -4,16 +4,15 @@
  * selects the test images; both splits keep the order of the file. Images with the ignored label are in neither
  * split. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/map_file.h"
 #include "data/converted.h"
 #include "data/npy.h"
 #include "data/permutation.h"
@@ -22,7 +21,7 @@
 typedef struct array {
     char path[PATH_MAX];
     struct stat info;
-    void *bytes; /* memory-mapped file */
+    tu__mapped_file file;
     tu__npy npy;
 } array;
 
@@ -30,27 +29,14 @@ typedef struct array {
 
 static tu_status map_array(const char *path, array *a) {
     if (!realpath(path, a->path)) return tu_fail(TU_NOT_FOUND, "cannot open '%s': %s", path, strerror(errno));
-    int fd = open(a->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &a->info) != 0) {
-        int reason = errno;
-        if (fd >= 0) close(fd);
-        return tu_fail(TU_IO, "cannot open '%s': %s", path, strerror(reason));
-    }
-    if (!S_ISREG(a->info.st_mode) || a->info.st_size == 0) {
-        close(fd);
-        return tu_fail(TU_CORRUPT, "'%s' is not a .npy file: it is %s", path,
-                       S_ISREG(a->info.st_mode) ? "empty" : "not a regular file");
-    }
-    void *bytes = mmap(NULL, (size_t)a->info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int reason = errno;
-    close(fd);
-    if (bytes == MAP_FAILED) return tu_fail(TU_IO, "cannot map '%s' into memory: %s", path, strerror(reason));
-    a->bytes = bytes;
-    return tu__npy_parse(path, a->bytes, (size_t)a->info.st_size, &a->npy);
+    TU_TRY(tu__map_file(a->path, &a->file));
+    a->info = a->file.info;
+    if (a->file.size == 0) return tu_fail(TU_CORRUPT, "'%s' is not a .npy file: it is empty", path);
+    return tu__npy_parse(path, a->file.bytes, a->file.size, &a->npy);
 }
 
 static void unmap_array(array *a) {
-    if (a->bytes) munmap(a->bytes, (size_t)a->info.st_size);
+    tu__unmap_file(&a->file);
 }
 
 /* ---- Checks ---- */
@@ -175,6 +161,8 @@ static tu_status convert_arrays(const array *images, const array *labels, const 
     if (status == TU_OK) {
         for (int split = TU_TRAIN; split <= TU_TEST && status == TU_OK; split++)
             status = add_split(images, labels, info, (tu_split)split, &order, floats, writer, options);
+        if (status == TU_OK) status = tu__check_mapping(&images->file, images->path);
+        if (status == TU_OK) status = tu__check_mapping(&labels->file, labels->path);
         if (status == TU_OK) status = tu__data_writer_finish(writer, NULL);
         tu__data_writer_free(writer);
     }

@@ -1,7 +1,6 @@
 /* The cache folder. See cache.h. */
 #include "data/cache.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/disk.h"
+#include "base/open_file.h"
 #include "base/save.h"
 #include "data/progress.h"
 
@@ -45,7 +45,7 @@ tu_status tu__make_folders(const char *path) {
     for (size_t i = 1; i <= length; i++) {
         if (path[i] != '/' && path[i] != '\0') continue;
         snprintf(prefix, i + 1, "%s", path);
-        if (tu__disk_in_use()->mkdir(prefix, 0777) == 0 || errno == EEXIST) continue;
+        if (tu__disk_in_use()->mkdir(AT_FDCWD, prefix, 0777) == 0 || errno == EEXIST) continue;
         int reason = errno;
         if (access(prefix, F_OK) == 0)
             continue; /* on a read-only file system mkdir fails with EROFS even if the folder exists */
@@ -67,34 +67,16 @@ tu_status tu__lock_folder(const char *folder, const tu_dataset_options *options,
     tu__path path;
     *lock = -1;
     TU_TRY(tu__join_path(folder, ".lock", &path));
-    int fd = tu__disk_in_use()->open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = tu__open_to_write(folder, ".lock", O_RDWR | O_CREAT);
     if (fd < 0)
-        return tu_fail(TU_IO, "cannot write to '%s': %s; set TUTTI_DATA to a writable folder", folder,
-                       strerror(errno));
+        return tu_fail(TU_IO, "cannot write '%s': %s; set TUTTI_DATA to a writable folder", path.text,
+                       tu__file_reason(errno));
     tu_status status = wait_for_lock(path.text, options, fd);
     if (status != TU_OK) {
         close(fd);
         return status;
     }
-    tu__remove_files(folder, TU__SAVE_UNFINISHED);
+    tu__remove_unfinished(folder, "");
     *lock = fd;
     return TU_OK;
-}
-
-void tu__remove_files(const char *folder, const char *prefix) {
-    DIR *opened = opendir(folder);
-    if (!opened) return;
-    const struct dirent *entry;
-    while ((entry = readdir(opened))) {
-        tu__path file;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
-        if (tu__join_path(folder, entry->d_name, &file) == TU_OK) tu__disk_in_use()->unlink(file.text);
-    }
-    closedir(opened);
-}
-
-void tu__remove_folder(const char *path) {
-    tu__remove_files(path, "");
-    rmdir(path);
 }

@@ -18,9 +18,5 @@ tu_status tu__join_path(const char *folder, const char *name, tu__path *path);
  * processes from the folder, since no save can be running there now. Close `*lock` to release it; it is -1 after a
  * failure. */
 tu_status tu__lock_folder(const char *folder, const tu_dataset_options *options, int *lock);
-/* Removes the files of a folder whose names start with `prefix`. */
-void tu__remove_files(const char *folder, const char *prefix);
-/* Removes a folder and its files, but not its subfolders. Does nothing if it does not exist. */
-void tu__remove_folder(const char *path);
 
 #endif

@@ -9,6 +9,8 @@
  *     description   JSON: name, sizes, classes, means, digest
  *     64 bytes      u64 offset and u64 size of the description, its SHA-256, zeros, "TUTTIEND"
  *
+ * This is version 1, for pictures; column_file.h describes version 2, for other columns.
+ *
  * Each section starts at a multiple of 64 bytes; numbers are little-endian. The description is at the end because
  * mean and digest are known only after the last image. So a file is written sequentially. */
 #ifndef TU__DATA_DATA_FILE_H
@@ -32,8 +34,10 @@ tu_status tu__data_writer_finish(tu__data_writer *writer, const char *digest);
 void tu__data_writer_free(tu__data_writer *writer);
 
 /* Opens a file and validates it. Returns TU_CORRUPT (the message contains the path) for an invalid file, TU_NOT_FOUND
- * if there is none. Does not hash the images: tu_dataset_verify does. */
+ * if there is none. Hashes the images, once for every version of the file (verified.h). */
 tu_status tu__data_file_open(const char *path, tu_dataset **dataset);
+/* The same, for a file of any version. `window`: input tokens of a sample of a token file; 0: 256. */
+tu_status tu__data_file_open_window(const char *path, int64_t window, tu_dataset **dataset);
 /* True if the file starts like a data file. */
 bool tu__data_file_recognise(const char *path);
 

@@ -1,18 +1,21 @@
 /* Opens data files: maps them and validates every number before use. See data_file.h. */
-#include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/json_read.h"
+#include "base/map_file.h"
+#include "base/open_file.h"
 #include "base/sha256.h"
+#include "data/column_file.h"
 #include "data/data_file.h"
+#include "data/verified.h"
 
 typedef struct mapping {
+    tu__mapped_file file;
+    char path[PATH_MAX];
     const unsigned char *bytes;
     size_t size, image_bytes;
     const unsigned char *images[2];
@@ -26,34 +29,22 @@ static tu_status corrupt(const char *path, const char *what) {
 /* ---- Mapping the file ---- */
 
 static tu_status map_file(const char *path, mapping *map) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot open '%s': %s", path, strerror(errno));
-    struct stat info;
-    tu_status status = TU_OK;
-    if (fstat(fd, &info) != 0)
-        status = tu_fail(TU_IO, "cannot stat '%s': %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode) || info.st_size < 2 * TU__DATA_FILE_ALIGNMENT)
-        status = corrupt(path, "the file is too short");
-    if (status == TU_OK) {
-        void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (bytes == MAP_FAILED)
-            status = tu_fail(TU_IO, "cannot map '%s' into memory: %s", path, strerror(errno));
-        else
-            *map = (mapping){.bytes = bytes, .size = (size_t)info.st_size};
-    }
-    close(fd);
-    return status;
+    TU_TRY(tu__map_file(path, &map->file));
+    snprintf(map->path, sizeof map->path, "%s", path);
+    map->bytes = map->file.bytes;
+    map->size = map->file.size;
+    return map->size < 2 * TU__DATA_FILE_ALIGNMENT ? corrupt(path, "the file is too short") : TU_OK;
 }
 
 static void unmap(void *context) {
     mapping *map = context;
-    munmap((void *)map->bytes, map->size);
+    tu__unmap_file(&map->file);
     tu__free(map);
 }
 
 /* Finds the description after validating head, tail and its digest. */
-static tu_status find_description(const char *path, const mapping *map, const char **text, size_t *length) {
+static tu_status find_description(const char *path, const mapping *map, const char **text, size_t *length,
+                                  uint32_t *file_version) {
     const unsigned char *tail = map->bytes + map->size - TU__DATA_FILE_ALIGNMENT;
     uint32_t version;
     uint64_t offset, size;
@@ -61,10 +52,12 @@ static tu_status find_description(const char *path, const mapping *map, const ch
     if (memcmp(map->bytes, tu__data_file_head, sizeof tu__data_file_head) != 0)
         return corrupt(path, "the file does not start with TUTTIDAT");
     memcpy(&version, map->bytes + 8, sizeof version);
-    if (version != TU__DATA_FILE_VERSION)
-        return tu_fail(TU_UNSUPPORTED,
-                       "'%s' is a data file of version %u: expected version %d; delete it to create it again",
-                       path, version, TU__DATA_FILE_VERSION);
+    if (version != TU__DATA_FILE_VERSION && version != TU__COLUMN_FILE_VERSION)
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "'%s' is a data file of version %u: expected version %d or %d; delete it to create it again",
+            path, version, TU__DATA_FILE_VERSION, TU__COLUMN_FILE_VERSION);
+    *file_version = version;
     if (memcmp(tail + 56, tu__data_file_tail, sizeof tu__data_file_tail) != 0)
         return corrupt(path, "the end of the file is missing");
     memcpy(&offset, tail, sizeof offset);
@@ -164,6 +157,11 @@ static tu_status read_mapped(void *context, tu_split split, int64_t index, void 
     return TU_OK;
 }
 
+static tu_status check_mapped(const void *context) {
+    const mapping *map = context;
+    return tu__check_mapping(&map->file, map->path);
+}
+
 /* Sets the origin shown to users: the source of the images and the file they are in. */
 static tu_status set_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
     size_t size = strlen(info->origin) + strlen(path) + 8;
@@ -174,45 +172,70 @@ static tu_status set_origin(tu__arena *arena, const char *path, tu_dataset_info 
     return TU_OK;
 }
 
-static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, tu_dataset **dataset) {
+static tu_status open_mapped(const char *path, int64_t window, mapping *map, tu__arena *arena,
+                             tu_dataset **dataset) {
     const char *text = NULL;
     size_t length = 0;
+    uint32_t version = 0;
     const tu__json_value *object;
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
-    TU_TRY(find_description(path, map, &text, &length));
+    TU_TRY(find_description(path, map, &text, &length, &version));
+    if (version == TU__COLUMN_FILE_VERSION)
+        return tu__column_file_open(
+            &(tu__column_mapping){.path = path,
+                                  .bytes = map->bytes,
+                                  .description = (size_t)(text - (const char *)map->bytes),
+                                  .text = text,
+                                  .length = length,
+                                  .mapping = map,
+                                  .unmap = unmap},
+            window, dataset);
     TU_TRY(tu__json_parse(arena, path, text, length, &object));
     if (!read_description(arena, object, &info))
         return corrupt(path, "the description lacks a member or has an invalid one");
     TU_TRY(set_origin(arena, path, &info));
     TU_TRY(tu__dataset_check(&info, &map->image_bytes));
     TU_TRY(locate_sections(path, map, &info, (size_t)(text - (const char *)map->bytes)));
+    TU_TRY(tu__check_mapping(&map->file, path));
     TU_TRY(tu__dataset_new(&info, read_mapped, unmap, map, dataset));
+    (*dataset)->check = check_mapped;
     for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        (*dataset)->images[split] = map->images[split];
-        (*dataset)->labels[split] = map->labels[split];
+        (*dataset)->data[split][0] = map->images[split];
+        (*dataset)->data[split][1] = map->labels[split];
     }
     return TU_OK;
 }
 
 tu_status tu__data_file_open(const char *path, tu_dataset **dataset) {
+    return tu__data_file_open_window(path, 0, dataset);
+}
+
+tu_status tu__data_file_open_window(const char *path, int64_t window, tu_dataset **dataset) {
     mapping *map = tu__alloc(sizeof *map, "a data file");
     if (!map) return TU_NO_MEMORY;
     tu_status status = map_file(path, map);
     if (status != TU_OK) {
-        tu__free(map);
+        unmap(map);
         return status;
     }
     tu__arena arena = {.purpose = "the description of a data file"};
-    status = open_mapped(path, map, &arena, dataset);
+    status = open_mapped(path, window, map, &arena, dataset);
     tu__arena_free(&arena);
-    if (status != TU_OK) unmap(map);
+    if (status != TU_OK) {
+        unmap(map);
+        return status;
+    }
+    status = tu__verify_data_file(path, &map->file.info, *dataset);
+    if (status == TU_OK) return TU_OK;
+    tu_dataset_free(*dataset); /* unmaps the file */
+    *dataset = NULL;
     return status;
 }
 
 bool tu__data_file_recognise(const char *path) {
     char head[sizeof tu__data_file_head];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
+    int fd;
+    if (tu__open_file(NULL, path, &fd, NULL) != TU_OK) return false;
     bool same = read(fd, head, sizeof head) == (ssize_t)sizeof head &&
                 memcmp(head, tu__data_file_head, sizeof head) == 0;
     close(fd);

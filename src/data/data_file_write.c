@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/save.h"
 #include "data/data_file.h"
 #include "data/statistics.h"
@@ -150,7 +151,10 @@ static tu_status open_writer(tu__data_writer *writer, const char *path) {
     writer->buffer = tu__alloc(BUFFER_BYTES, "writing a data file");
     if (!writer->labels || !writer->buffer) return TU_NO_MEMORY;
     tu__statistics_begin(&writer->statistics, &writer->info);
-    TU_TRY(tu__save_begin(&writer->save, path));
+    tu__path folder;
+    const char *slash = strrchr(path, '/');
+    snprintf(folder.text, sizeof folder.text, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    TU_TRY(tu__save_begin_in(&writer->save, *folder.text ? folder.text : "/", slash ? slash + 1 : path));
     return write_head(writer);
 }
 

@@ -68,24 +68,76 @@ static tu_status copy_description(tu_dataset *dataset, const tu_dataset_info *in
     return copy_names(dataset, info->class_names);
 }
 
-tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void (*close)(void *context),
-                          void *context, tu_dataset **dataset) {
-    size_t image_bytes = 0;
-    TU_TRY(tu__dataset_check(info, &image_bytes));
+static tu_status check_samples(const tu_dataset_info *info, int64_t sample_bytes) {
+    const char *name = info->name ? info->name : "";
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        int64_t all;
+        if (info->count[split] < 0 || __builtin_mul_overflow(info->count[split], sample_bytes, &all))
+            return tu_fail(TU_INVALID, "data set '%s': %lld samples of %lld bytes are out of range", name,
+                           (long long)info->count[split], (long long)sample_bytes);
+    }
+    if (info->validation < 0 || (info->validation > 0 && info->validation >= info->count[TU_TRAIN]))
+        return tu_fail(
+            TU_INVALID,
+            "data set '%s': its validation split has %lld samples: expected fewer than its %lld training "
+            "samples",
+            name, (long long)info->validation, (long long)info->count[TU_TRAIN]);
+    if (info->count[TU_TRAIN] == 0)
+        return tu_fail(TU_INVALID, "data set '%s' has no training samples: expected at least one", name);
+    return TU_OK;
+}
+
+static tu_status new_dataset(const tu_dataset_info *info, const tu__columns *columns,
+                             const tu__windows *windows, tu_dataset **dataset) {
     tu_dataset *created = tu__alloc(sizeof *created, "a data set");
     if (!created) return TU_NO_MEMORY;
     created->arena.purpose = "a data set";
-    created->image_bytes = image_bytes;
+    if (windows) created->windows = *windows;
     tu_status status = copy_description(created, info);
+    if (status == TU_OK) status = tu__columns_copy(columns, &created->arena, &created->columns);
     if (status != TU_OK) {
         tu_dataset_free(created);
         return status;
     }
+    created->image_bytes = created->columns.column[0].bytes;
+    *dataset = created;
+    return TU_OK;
+}
+
+tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void (*close)(void *context),
+                          void *context, tu_dataset **dataset) {
+    tu__columns columns;
+    tu_dataset *created;
+    TU_TRY(tu__dataset_check(info, NULL));
+    tu__columns_of_pictures(info, &columns);
+    TU_TRY(new_dataset(info, &columns, NULL, &created));
     created->read = read;
     created->close = close;
     created->context = context;
     *dataset = created;
     return TU_OK;
+}
+
+tu_status tu__dataset_new_columns(const tu_dataset_info *info, const tu__columns *columns,
+                                  const tu__windows *windows, tu__read_sample read,
+                                  void (*close)(void *context), void *context, tu_dataset **dataset) {
+    tu__columns checked = *columns;
+    tu_dataset *created;
+    if (!info->name || !*info->name) return tu_fail(TU_INVALID, "the data set has no name");
+    TU_TRY(tu__columns_check(info->name, &checked));
+    TU_TRY(check_samples(info, (int64_t)tu__sample_bytes(&checked)));
+    TU_TRY(new_dataset(info, &checked, windows, &created));
+    created->read_sample = read;
+    created->close = close;
+    created->context = context;
+    *dataset = created;
+    return TU_OK;
+}
+
+size_t tu__sample_bytes(const tu__columns *columns) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < columns->count; i++) bytes += columns->column[i].bytes;
+    return bytes;
 }
 
 tu_status tu__dataset_notice(tu_dataset *dataset, const char *notice) {
@@ -107,32 +159,146 @@ tu_status tu_dataset_describe(const tu_dataset *dataset, tu_dataset_info *info) 
     return TU_OK;
 }
 
-tu_status tu_dataset_read(const tu_dataset *dataset, tu_split split, int64_t index, void *image,
-                          int32_t *label) {
+int64_t tu__dataset_indices(const tu_dataset *dataset, tu_split split) {
+    const tu__windows *w = &dataset->windows;
+    if (!w->length) return dataset->info.count[split];
+    int64_t tokens = split == TU_TEST ? w->tokens[TU_TOKENS_TEST]
+                                      : w->tokens[TU_TOKENS_TRAIN] + w->tokens[TU_TOKENS_VALIDATION];
+    return tokens > w->length ? tokens - w->length : 0;
+}
+
+static tu_status check_index(const tu_dataset *dataset, tu_split split, int64_t index) {
     const tu_dataset_info *info = &dataset->info;
     if (split != TU_TRAIN && split != TU_TEST)
         return tu_fail(TU_INVALID, "data set '%s': split %d: expected TU_TRAIN or TU_TEST", info->name,
                        (int)split);
-    if (index < 0 || index >= info->count[split])
-        return tu_fail(TU_INVALID, "data set '%s': image %lld of the %s split: expected 0 to %lld",
-                       info->name, (long long)index, split == TU_TRAIN ? "training" : "test",
-                       (long long)info->count[split] - 1);
+    int64_t count = tu__dataset_indices(dataset, split);
+    if (index >= 0 && index < count) return TU_OK;
+    return tu_fail(TU_INVALID, "data set '%s': %s %lld of the %s split: expected 0 to %lld", info->name,
+                   tu__has_pictures(info) ? "image" : "sample", (long long)index,
+                   split == TU_TRAIN ? "training" : "test", (long long)count - 1);
+}
+
+static tu_status check_label(const tu_dataset *dataset, tu_split split, int64_t index, int32_t label) {
+    const tu_dataset_info *info = &dataset->info;
+    if (label >= 0 && label < info->classes) return TU_OK;
+    return tu_fail(TU_CORRUPT, "data set '%s': %s %lld of the %s split has label %d: expected 0 to %lld",
+                   info->name, tu__has_pictures(info) ? "image" : "sample", (long long)index,
+                   split == TU_TRAIN ? "training" : "test", label, (long long)info->classes - 1);
+}
+
+tu_status tu_dataset_read(const tu_dataset *dataset, tu_split split, int64_t index, void *image,
+                          int32_t *label) {
+    if (!dataset->read)
+        return tu_fail(TU_INVALID, "data set '%s' has no pictures: read it with tu_dataset_read_columns",
+                       dataset->info.name);
+    TU_TRY(check_index(dataset, split, index));
     TU_TRY(dataset->read(dataset->context, split, index, image, label));
-    if (*label < 0 || *label >= info->classes)
-        return tu_fail(TU_CORRUPT,
-                       "data set '%s': image %lld of the %s split has label %d: expected 0 to %lld",
-                       info->name, (long long)index, split == TU_TRAIN ? "training" : "test", *label,
-                       (long long)info->classes - 1);
+    TU_TRY(tu__dataset_intact(dataset));
+    return check_label(dataset, split, index, *label);
+}
+
+tu_status tu__dataset_intact(const tu_dataset *dataset) {
+    return dataset->check ? dataset->check(dataset->context) : TU_OK;
+}
+
+/* Reads a picture of which one element may not be wanted. */
+static tu_status read_picture(const tu_dataset *dataset, tu_split split, int64_t index,
+                              void *const *elements) {
+    int32_t label, *wanted = elements[1];
+    if (elements[0]) return tu_dataset_read(dataset, split, index, elements[0], wanted ? wanted : &label);
+    if (!wanted) return TU_OK;
+    void *image = tu__alloc_aligned(dataset->image_bytes, "an image");
+    if (!image) return TU_NO_MEMORY;
+    tu_status status = tu_dataset_read(dataset, split, index, image, wanted);
+    tu__free_aligned(image);
+    return status;
+}
+
+/* Classes of a program's functions may be wrong: a network would read beyond its logits. */
+static tu_status check_classes(const tu_dataset *dataset, tu_split split, int64_t index,
+                               void *const *elements) {
+    for (size_t i = 0; i < dataset->columns.count; i++) {
+        const tu__column *c = &dataset->columns.column[i];
+        if (c->kind == TU_COLUMN_CLASS && c->is_target && elements[i])
+            TU_TRY(check_label(dataset, split, index, *(const int32_t *)elements[i]));
+    }
     return TU_OK;
 }
 
-void tu__dataset_prefetch(const tu_dataset *dataset, tu_split split) {
-    size_t bytes = (size_t)dataset->info.count[split] * dataset->image_bytes,
-           page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t before = (uintptr_t)dataset->images[split] % page;
-    if (dataset->images[split]) /* only a hint: without it reading from a disk is slower */
-        (void)posix_madvise((char *)dataset->images[split] - before, bytes + before, POSIX_MADV_WILLNEED);
+tu_status tu_dataset_read_columns(const tu_dataset *dataset, tu_split split, int64_t index,
+                                  void *const *elements) {
+    if (dataset->read) return read_picture(dataset, split, index, elements);
+    TU_TRY(check_index(dataset, split, index));
+    TU_TRY(dataset->read_sample(dataset->context, split, index, elements));
+    TU_TRY(tu__dataset_intact(dataset));
+    return check_classes(dataset, split, index, elements);
 }
+
+/* ---- Columns ---- */
+
+size_t tu_dataset_columns(const tu_dataset *dataset) {
+    return dataset->columns.count;
+}
+
+tu_status tu_dataset_column(const tu_dataset *dataset, size_t index, tu_column *column) {
+    TU_TRY(TU__CHECK_SIZED(tu_column, column));
+    if (index >= dataset->columns.count)
+        return tu_fail(TU_NOT_FOUND, "data set '%s': column %zu: expected 0 to %zu", dataset->info.name,
+                       index, dataset->columns.count - 1);
+    const tu__column *c = &dataset->columns.column[index];
+    tu_column full = {.name = c->name,
+                      .kind = c->kind,
+                      .type = c->type,
+                      .is_target = c->is_target,
+                      .fields = (int64_t)c->field_count,
+                      .classes = c->classes};
+    TU__COPY_SIZED(column, full);
+    return TU_OK;
+}
+
+tu_status tu_dataset_field(const tu_dataset *dataset, size_t column, size_t index, tu_field *field) {
+    TU_TRY(TU__CHECK_SIZED(tu_field, field));
+    if (column >= dataset->columns.count || index >= dataset->columns.column[column].field_count)
+        return tu_fail(TU_NOT_FOUND, "data set '%s' has no field %zu of column %zu", dataset->info.name,
+                       index, column);
+    const tu__field *f = &dataset->columns.column[column].fields[index];
+    tu_field full = {.name = f->name,
+                     .mean = f->mean,
+                     .deviation = f->deviation,
+                     .min = f->min,
+                     .max = f->max,
+                     .missing = f->missing,
+                     .categories = f->categories,
+                     .category_names = f->category_names};
+    TU__COPY_SIZED(field, full);
+    return TU_OK;
+}
+
+const char *tu_dataset_tokenizer(const tu_dataset *dataset) {
+    return dataset->columns.tokenizer ? dataset->columns.tokenizer : "";
+}
+
+bool tu__dataset_in_memory(const tu_dataset *dataset, tu_split split) {
+    for (size_t i = 0; i < dataset->columns.count; i++)
+        if (!dataset->data[split][i]) return false;
+    return true;
+}
+
+/* Only a hint: without it reading from a disk is slower. */
+static void prefetch(const void *address, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)address % page;
+    (void)posix_madvise((char *)address - before, bytes + before, POSIX_MADV_WILLNEED);
+}
+
+void tu__dataset_prefetch(const tu_dataset *dataset, tu_split split) {
+    for (size_t i = 0; i < dataset->columns.count; i++)
+        if (dataset->data[split][i])
+            prefetch(dataset->data[split][i],
+                     (size_t)dataset->info.count[split] * dataset->columns.column[i].bytes);
+}
+
+/* ---- Digest ---- */
 
 static tu_status hash_images(const tu_dataset *dataset, tu__statistics *statistics, void *image,
                              int32_t *labels) {
@@ -145,18 +311,12 @@ static tu_status hash_images(const tu_dataset *dataset, tu__statistics *statisti
     return TU_OK;
 }
 
-tu_status tu_dataset_verify(const tu_dataset *dataset) {
+static tu_status hash_pictures(const tu_dataset *dataset, char digest[TU__SHA256_HEX]) {
     tu_dataset_info info = dataset->info;
-    if (dataset->sampled)
-        return tu_fail(
-            TU_UNSUPPORTED,
-            "data set '%s' is read through functions of the program: there is no digest of all its images to verify",
-            info.name);
     int64_t count = info.count[TU_TRAIN] + info.count[TU_TEST];
     void *image = tu__alloc_aligned(dataset->image_bytes, "an image");
     int32_t *labels = tu__alloc_array((size_t)count, sizeof *labels, "the labels of a data set");
     tu__statistics statistics;
-    char digest[TU__SHA256_HEX];
     tu__statistics_begin(&statistics, &info);
     tu_status status = image && labels ? hash_images(dataset, &statistics, image, labels) : TU_NO_MEMORY;
     if (status == TU_OK) tu__statistics_labels(&statistics, labels, count);
@@ -164,8 +324,20 @@ tu_status tu_dataset_verify(const tu_dataset *dataset) {
     tu__free(labels);
     TU_TRY(status);
     tu__statistics_end(&statistics, &info, digest);
+    return TU_OK;
+}
+
+tu_status tu_dataset_verify(const tu_dataset *dataset) {
+    const tu_dataset_info info = dataset->info;
+    char digest[TU__SHA256_HEX];
+    if (dataset->sampled)
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "data set '%s' is read through functions of the program: there is no digest of all its images to verify",
+            info.name);
+    TU_TRY((dataset->hash ? dataset->hash : hash_pictures)(dataset, digest));
     if (strcmp(digest, dataset->info.digest) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT,
-                   "data set '%s' has changed: its images and labels have SHA-256 %s, expected %s (%s)",
-                   info.name, digest, dataset->info.digest, info.origin);
+    return tu_fail(TU_CORRUPT, "data set '%s' has changed: its %s have SHA-256 %s, expected %s (%s)",
+                   info.name, tu__has_pictures(&info) ? "images and labels" : "columns", digest,
+                   dataset->info.digest, info.origin);
 }

@@ -18,10 +18,12 @@
 
 #include "base/alloc.h"
 #include "base/disk.h"
+#include "base/open_file.h"
 #include "base/sha256.h"
 #include "data/progress.h"
 
 enum { CONNECT_SECONDS = 20, STALLED_SECONDS = 60, CHUNK_BYTES = 1 << 16 };
+#define MAX_BYTES (1LL << 30) /* of a file, several times the largest: a server may send without end */
 
 typedef struct transfer {
     const char *url, *part;
@@ -30,6 +32,7 @@ typedef struct transfer {
     int fd;
     int reason;     /* errno of a failed write */
     int64_t before; /* size of the partial file */
+    int64_t received;
 } transfer;
 
 static void initialise_curl(void) {
@@ -47,13 +50,14 @@ static tu_status hash_file(const char *path, char hex[TU__SHA256_HEX]) {
     unsigned char chunk[CHUNK_BYTES], digest[TU__SHA256_BYTES];
     tu__sha256 hash;
     tu__sha256_init(&hash);
-    FILE *file = fopen(path, "rbe");
-    if (!file) return tu_fail(TU_IO, "cannot open '%s': %s", path, strerror(errno));
-    size_t got;
-    while ((got = fread(chunk, 1, sizeof chunk, file)) > 0) tu__sha256_update(&hash, chunk, got);
-    bool failed = ferror(file) != 0;
-    fclose(file);
-    if (failed) return tu_fail(TU_IO, "cannot read '%s'", path);
+    int fd;
+    TU_TRY(tu__open_file(NULL, path, &fd, NULL));
+    ssize_t got;
+    while ((got = read(fd, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))
+        if (got > 0) tu__sha256_update(&hash, chunk, (size_t)got);
+    int reason = errno;
+    close(fd);
+    if (got < 0) return tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(reason));
     tu__sha256_final(&hash, digest);
     tu__sha256_hex(digest, hex);
     return TU_OK;
@@ -71,6 +75,11 @@ static tu_status check_digest(const char *url, const char *path, const char *exp
 static size_t write_bytes(char *bytes, size_t size, size_t count, void *context) {
     transfer *t = context;
     size_t left = size * count;
+    if (__builtin_add_overflow(t->received, (int64_t)left, &t->received) ||
+        t->received > MAX_BYTES - t->before) {
+        t->reason = EFBIG;
+        return 0;
+    }
     while (left > 0) {
         ssize_t written = tu__disk_in_use()->write(t->fd, bytes, left);
         if (written < 0 && errno == EINTR) continue;
@@ -145,14 +154,14 @@ static tu_status receive(transfer *t) {
 
 static tu_status download(const char *url, const char *part, const tu_dataset_options *options) {
     transfer t = {.url = url, .part = part, .options = options, .before = file_size(part)};
-    t.fd = tu__disk_in_use()->open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (t.fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", part, strerror(errno));
+    t.fd = tu__open_to_write(NULL, part, O_WRONLY | O_CREAT | O_APPEND);
+    if (t.fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", part, tu__file_reason(errno));
     snprintf(t.what, sizeof t.what, "downloading %s", url);
     tu__report_progress(options, t.what, t.before, 0);
     tu_status status = receive(&t);
     if (tu__disk_in_use()->close(t.fd) != 0 && status == TU_OK)
         status = tu_fail(TU_IO, "cannot write '%s': %s", part, strerror(errno));
-    if (file_size(part) == 0) tu__disk_in_use()->unlink(part); /* nothing to continue from */
+    if (file_size(part) == 0) tu__remove_file(NULL, part); /* nothing to continue from */
     return status;
 }
 
@@ -166,10 +175,10 @@ tu_status tu__fetch(const char *url, const char *sha256, const char *part, const
         if (resumed && check_digest(url, part, sha256) == TU_OK) break; /* complete, but not renamed yet */
         TU_TRY(download(url, part, options));
         status = check_digest(url, part, sha256);
-        if (status == TU_CORRUPT) tu__disk_in_use()->unlink(part);
+        if (status == TU_CORRUPT) tu__remove_file(NULL, part);
         if (status == TU_CORRUPT && !resumed) return status;
     }
-    if (tu__disk_in_use()->rename(part, path) != 0)
+    if (tu__disk_in_use()->rename(AT_FDCWD, part, path) != 0)
         return tu_fail(TU_IO, "cannot rename '%s' to '%s': %s", part, path, strerror(errno));
     return TU_OK;
 }

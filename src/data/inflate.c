@@ -7,11 +7,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef TU_HAVE_ZLIB
 #include <zlib.h>
 #endif
 
 #include "base/alloc.h"
+#include "base/open_file.h"
+#include "base/status.h"
 
 struct tu__inflater {
     char path[PATH_MAX];
@@ -26,11 +29,13 @@ struct tu__inflater {
 enum { BUFFER = 1 << 17 };
 
 static tu_status open_file(tu__inflater *inflater) {
-    errno = 0;
-    inflater->file = gzopen(inflater->path, "rbe");
-    if (!inflater->file)
-        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot open '%s': %s", inflater->path,
-                       strerror(errno ? errno : ENOMEM));
+    int fd;
+    TU_TRY(tu__open_file(NULL, inflater->path, &fd, NULL));
+    inflater->file = gzdopen(fd, "rb");
+    if (!inflater->file) {
+        close(fd);
+        return tu__fail_memory("reading a compressed file", 0);
+    }
     gzbuffer(inflater->file, BUFFER);
     return TU_OK;
 }
@@ -58,10 +63,13 @@ tu_status tu__inflater_read(tu__inflater *inflater, void *bytes, size_t size, si
 }
 #else
 static tu_status open_file(tu__inflater *inflater) {
-    inflater->file = fopen(inflater->path, "rbe");
-    if (!inflater->file)
-        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot open '%s': %s", inflater->path,
-                       strerror(errno));
+    int fd;
+    TU_TRY(tu__open_file(NULL, inflater->path, &fd, NULL));
+    inflater->file = fdopen(fd, "rb");
+    if (!inflater->file) {
+        close(fd);
+        return tu__fail_memory("reading a file", 0);
+    }
     unsigned char magic[2] = {0};
     size_t count = fread(magic, 1, sizeof magic, inflater->file);
     if (count == 2 && magic[0] == 0x1f && magic[1] == 0x8b)

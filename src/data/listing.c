@@ -31,9 +31,11 @@ static bool is_folder(const char *path) {
 }
 
 static bool has_image_name(const char *name) {
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".gif", ".webp"};
     const char *dot = strrchr(name, '.');
-    return dot &&
-           (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
+    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
+        if (strcasecmp(dot, endings[i]) == 0) return true;
+    return false;
 }
 
 /* ---- Names in one folder ---- */
@@ -117,7 +119,7 @@ static tu_status list_class(tu__listing *listing, const char *folder, const char
     if (files.count == 0)
         return tu_fail(
             TU_INVALID,
-            "class folder '%s' contains no images: expected .png or .jpg files; add some, or remove the folder",
+            "class folder '%s' contains no images: expected .png, .jpg, .gif or .webp files; add some, or remove the folder",
             path.text);
     int64_t count = (int64_t)files.count, test_count = (int64_t)((double)count * d->test_share + 0.5);
     if (test_count == 0 && count > 1) test_count = 1;

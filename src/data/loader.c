@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "data/balance.h"
 #include "data/dataset.h"
 #include "data/permutation.h"
 #include "data/validation.h"
@@ -27,8 +28,7 @@ typedef struct slot {
     tu_status status;
     char message[MESSAGE_BYTES]; /* error of the reading thread if status is not TU_OK */
     tu_batch batch;
-    unsigned char *images;
-    int32_t *labels;
+    unsigned char *columns[TU_MAX_COLUMNS];
     int64_t *ordinals, *indices;
 } slot;
 
@@ -37,6 +37,7 @@ struct tu_loader {
     tu_loader_options options;
     tu__image_split images; /* the images to iterate over … */
     int64_t count;          /* … and their number */
+    tu__balance *balance;   /* NULL: samples are not balanced */
     int slot_count;
     slot *slots;
     pthread_mutex_t lock;
@@ -65,12 +66,46 @@ static void locate_batch(const tu_loader *loader, int64_t number, tu_batch *batc
     batch->count = count - position < size ? count - position : size;
 }
 
-/* Returns the index of the image at a position of an epoch. */
-static int64_t index_at(const tu_loader *loader, const tu__permutation *order, int64_t position) {
+/* Returns the index of the window that is sample `ordinal`, at a position of its epoch. Windows of the training part
+ * start at any token; others follow each other. */
+static int64_t window_at(const tu_loader *loader, int64_t ordinal, int64_t position) {
+    const tu__windows *w = &loader->dataset->windows;
     const tu_loader_options *o = &loader->options;
+    int64_t starts = w->tokens[TU_TOKENS_TRAIN] - w->length;
+    if (o->split == TU_TRAIN && o->validation == 0) starts += w->tokens[TU_TOKENS_VALIDATION];
+    if (o->shuffle && !o->validation_only && o->split == TU_TRAIN)
+        return tu__bootstrap(o->seed, ordinal, starts);
+    int64_t window = tu__image_split_index(&loader->images, position),
+            training = loader->dataset->info.count[TU_TRAIN] - loader->dataset->info.validation;
+    if (o->split == TU_TEST || window < training) return window * w->length;
+    return w->tokens[TU_TOKENS_TRAIN] + (window - training) * w->length;
+}
+
+/* Returns the index of the sample with an ordinal, at a position of its epoch. */
+static int64_t index_at(const tu_loader *loader, const tu__permutation *order, int64_t ordinal,
+                        int64_t position) {
+    const tu_loader_options *o = &loader->options;
+    if (loader->dataset->windows.length) return window_at(loader, ordinal, position);
     int64_t index = o->shuffle ? tu__permute(order, position) : position;
+    if (loader->balance) return tu__balance_index(loader->balance, o->seed, ordinal / loader->count, index);
     if (o->bootstrap) index = tu__bootstrap(o->seed, index, loader->count);
     return tu__image_split_index(&loader->images, index);
+}
+
+/* Of a sample that is not read, classes are 0, because every element of a batch must be a valid class. */
+static void clear_classes(const tu_loader *loader, slot *s, int64_t row) {
+    const tu__columns *columns = &loader->dataset->columns;
+    for (size_t c = 0; c < columns->count; c++)
+        if (columns->column[c].kind == TU_COLUMN_CLASS)
+            memset(s->columns[c] + (size_t)row * columns->column[c].bytes, 0, columns->column[c].bytes);
+}
+
+static tu_status read_sample(const tu_loader *loader, slot *s, int64_t row) {
+    const tu__columns *columns = &loader->dataset->columns;
+    void *elements[TU_MAX_COLUMNS];
+    for (size_t c = 0; c < columns->count; c++)
+        elements[c] = s->columns[c] + (size_t)row * columns->column[c].bytes;
+    return tu_dataset_read_columns(loader->dataset, loader->options.split, s->indices[row], elements);
 }
 
 static tu_status fill_samples(const tu_loader *loader, slot *s) {
@@ -80,19 +115,22 @@ static tu_status fill_samples(const tu_loader *loader, slot *s) {
     int64_t position = batch->first - batch->epoch * loader->count;
     for (int64_t i = 0; i < batch->count; i++) {
         s->ordinals[i] = batch->first + i;
-        s->indices[i] = index_at(loader, &order, position + i);
+        s->indices[i] = index_at(loader, &order, batch->first + i, position + i);
         if (o->indices_only) continue;
-        s->labels[i] = 0;
+        clear_classes(loader, s, i);
         if (o->is_used && !o->is_used(o->context, batch->count, i)) continue;
-        TU_TRY(tu_dataset_read(loader->dataset, o->split, s->indices[i],
-                               s->images + (size_t)i * loader->dataset->image_bytes, &s->labels[i]));
+        TU_TRY(read_sample(loader, s, i));
     }
     return TU_OK;
 }
 
 static void fill_slot(const tu_loader *loader, int64_t number, slot *s) {
-    s->batch =
-        (tu_batch){.images = s->images, .labels = s->labels, .ordinals = s->ordinals, .indices = s->indices};
+    bool has_pictures = tu__has_pictures(&loader->dataset->info);
+    s->batch = (tu_batch){.images = has_pictures ? s->columns[0] : NULL,
+                          .labels = has_pictures ? (const int32_t *)(const void *)s->columns[1] : NULL,
+                          .columns = loader->options.indices_only ? NULL : (const void *const *)s->columns,
+                          .ordinals = s->ordinals,
+                          .indices = s->indices};
     locate_batch(loader, number, &s->batch);
     s->status = fill_samples(loader, s);
     if (s->status != TU_OK) snprintf(s->message, sizeof s->message, "%s", tu_message());
@@ -146,6 +184,12 @@ static tu_status fail_option(const char *what, long long value, const char *expe
 static tu_status check_validation(const tu_dataset *dataset, const tu_loader_options *o) {
     if (o->validation == 0 && !o->validation_only) return TU_OK;
     if (o->split != TU_TRAIN) return fail_option("split", o->split, "TU_TRAIN for a validation split");
+    if (dataset->windows.length && o->validation != dataset->info.validation)
+        return tu_fail(
+            TU_INVALID,
+            "loader: validation split of %lld windows: data set '%s' has its own validation tokens, %lld "
+            "windows",
+            (long long)o->validation, dataset->info.name, (long long)dataset->info.validation);
     if (o->validation < 1 || o->validation >= dataset->info.count[TU_TRAIN])
         return tu_fail(TU_INVALID, "loader: validation split of %lld images: expected 1 to %lld",
                        (long long)o->validation, (long long)dataset->info.count[TU_TRAIN] - 1);
@@ -156,12 +200,13 @@ static tu_status check_options(const tu_dataset *dataset, tu_loader_options *o) 
     if (o->split != TU_TRAIN && o->split != TU_TEST)
         return fail_option("split", o->split, "TU_TRAIN or TU_TEST");
     if (dataset->info.count[o->split] == 0)
-        return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one",
+        return tu_fail(TU_INVALID, "data set '%s' has no %s samples: expected at least one",
                        dataset->info.name, o->split == TU_TRAIN ? "training" : "test");
     TU_TRY(check_validation(dataset, o));
     if (o->batch == 0) o->batch = 128;
     int64_t bytes;
-    if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)dataset->image_bytes, &bytes))
+    if (o->batch < 0 ||
+        __builtin_mul_overflow(o->batch, (int64_t)tu__sample_bytes(&dataset->columns), &bytes))
         return fail_option("batch of", o->batch, "a number of samples that fits into memory");
     int64_t count = tu__image_split_of(&dataset->info, o->split, o->validation, o->validation_only).count;
     if (o->batch > count) o->batch = count;
@@ -172,6 +217,8 @@ static tu_status check_options(const tu_dataset *dataset, tu_loader_options *o) 
     if (o->threads < 0 || o->indices_only) o->threads = 0;
     if (o->depth < 0 || o->depth > MAX_DEPTH) return fail_option("depth", o->depth, "0 to 65536");
     if (o->depth == 0) o->depth = o->threads > 3 ? o->threads + 1 : 4;
+    if (o->balanced && (!o->shuffle || o->bootstrap))
+        return tu_fail(TU_INVALID, "loader: balanced: expected with shuffle and without bootstrap");
     return TU_OK;
 }
 
@@ -180,10 +227,14 @@ static tu_status allocate_slot(const tu_loader *loader, slot *s) {
     s->filled = -1;
     s->ordinals = tu__alloc_aligned(batch * sizeof *s->ordinals, "a batch of ordinals");
     s->indices = tu__alloc_aligned(batch * sizeof *s->indices, "a batch of indices");
-    if (loader->options.indices_only) return s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
-    s->images = tu__alloc_aligned(batch * loader->dataset->image_bytes, "a batch of images");
-    s->labels = tu__alloc_aligned(batch * sizeof *s->labels, "a batch of labels");
-    return s->images && s->labels && s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
+    if (!s->ordinals || !s->indices) return TU_NO_MEMORY;
+    if (loader->options.indices_only) return TU_OK;
+    const tu__columns *columns = &loader->dataset->columns;
+    for (size_t c = 0; c < columns->count; c++) {
+        s->columns[c] = tu__alloc_aligned(batch * columns->column[c].bytes, "a batch of samples");
+        if (!s->columns[c]) return TU_NO_MEMORY;
+    }
+    return TU_OK;
 }
 
 static tu_status start_loader(tu_loader *loader) {
@@ -209,7 +260,8 @@ tu_status tu_loader_new_with(const tu_dataset *dataset, tu_loader **loader,
     pthread_mutex_init(&created->lock, NULL);
     pthread_cond_init(&created->filled, NULL);
     pthread_cond_init(&created->freed, NULL);
-    tu_status status = start_loader(created);
+    tu_status status = o.balanced ? tu__balance_new(dataset, &created->images, &created->balance) : TU_OK;
+    if (status == TU_OK) status = start_loader(created);
     if (status != TU_OK) {
         tu_loader_free(created);
         return status;
@@ -226,14 +278,14 @@ void tu_loader_free(tu_loader *loader) {
     pthread_mutex_unlock(&loader->lock);
     for (int i = 0; i < loader->thread_count; i++) pthread_join(loader->threads[i], NULL);
     for (int i = 0; loader->slots && i < loader->slot_count; i++) {
-        tu__free_aligned(loader->slots[i].images);
-        tu__free_aligned(loader->slots[i].labels);
+        for (size_t c = 0; c < TU_MAX_COLUMNS; c++) tu__free_aligned(loader->slots[i].columns[c]);
         tu__free_aligned(loader->slots[i].ordinals);
         tu__free_aligned(loader->slots[i].indices);
     }
     pthread_cond_destroy(&loader->freed);
     pthread_cond_destroy(&loader->filled);
     pthread_mutex_destroy(&loader->lock);
+    tu__balance_free(loader->balance);
     tu__free(loader->threads);
     tu__free(loader->slots);
     tu__free(loader);

@@ -11,10 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/open_file.h"
 #include "data/cache.h"
 #include "data/progress.h"
 
-enum { TIMEOUT_SECONDS = 1800, POLL_MILLISECONDS = 100 };
+enum { TIMEOUT_SECONDS = 1800, POLL_MILLISECONDS = 100, MAX_LOG = 1 << 20 };
 
 extern char **environ;
 
@@ -56,20 +57,18 @@ static bool is_code(const char *error) {
 
 /* Finds the first error line of the log: "npm ERR! …" or "npm error …". */
 static void find_error(const char *folder, char *error, size_t size) {
-    tu__path path;
     snprintf(error, size, "npm failed without an error message");
-    if (tu__join_path(folder, "npm.log", &path) != TU_OK) return;
-    FILE *file = fopen(path.text, "re");
-    if (!file) return;
-    char line[256];
-    while (fgets(line, sizeof line, file)) {
+    tu__text log;
+    char *rest = NULL;
+    if (tu__read_file(folder, "npm.log", MAX_LOG, &log) != TU_OK) log.failed = true;
+    for (char *line = log.failed ? NULL : strtok_r(log.data, "\r\n", &rest); line;
+         line = strtok_r(NULL, "\r\n", &rest)) {
         if (strncmp(line, "npm ERR! ", 9) != 0 && strncmp(line, "npm error ", 10) != 0) continue;
-        line[strcspn(line, "\r\n")] = '\0';
         const char *text = strchr(line + 4, ' ');
         snprintf(error, size, "%s", text ? text + 1 : line);
         if (!is_code(error)) break; /* keep a code only if no sentence follows */
     }
-    fclose(file);
+    tu__text_free(&log);
 }
 
 tu_status tu__npm_pack(const char *package, const char *packed, const char *folder,

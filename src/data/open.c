@@ -5,6 +5,7 @@
 
 #include "base/file_name.h"
 #include "data/converted.h"
+#include "data/csv.h"
 #include "data/open_downloadable.h"
 #include "graph/graph.h"
 #include <tutti/command.h>
@@ -20,13 +21,13 @@ static tu_status fail_unknown(const char *spec) {
     if (strchr(spec, '/'))
         return tu_fail(
             TU_NOT_FOUND,
-            "'%.400s' does not exist: expected a folder with one subfolder per class, a .tutti data file, or IMAGES.npy,LABELS.npy",
+            "'%.400s' does not exist: expected a folder with one subfolder per class, a .csv file, a .tutti data file, or IMAGES.npy,LABELS.npy",
             spec);
     const char *nearest = tu_nearest_name(spec, tu__dataset_names, DATASET_NAME_COUNT);
     if (nearest) return tu_fail(TU_NOT_FOUND, "unknown data set '%s'; did you mean '%s'?", spec, nearest);
     return tu_fail(
         TU_NOT_FOUND,
-        "unknown data set '%.400s': expected cifar10, mnist, generated, a folder with one subfolder per class, a .tutti data file, or IMAGES.npy,LABELS.npy",
+        "unknown data set '%.400s': expected cifar10, mnist, generated, a folder with one subfolder per class, a .csv file, a .tutti data file, or IMAGES.npy,LABELS.npy",
         spec);
 }
 
@@ -65,6 +66,21 @@ static tu_status check_applicable(const char *spec, const tu_dataset_options *o,
     return TU_OK;
 }
 
+static bool is_set(const char *text) {
+    return text && *text;
+}
+
+static tu_status check_table_options(const char *spec, const tu_dataset_options *o, bool is_csv) {
+    if (is_csv || tu__data_file_recognise(spec) ||
+        !(is_set(o->target) || is_set(o->categories) || is_set(o->drop)))
+        return TU_OK;
+    return tu_fail(TU_INVALID, "--%s cannot be used with '%.400s': expected a CSV file (.csv, .tsv)",
+                   is_set(o->target)       ? "target"
+                   : is_set(o->categories) ? "categories"
+                                           : "drop",
+                   spec);
+}
+
 tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
     struct stat info;
@@ -75,17 +91,21 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_
     bool generated = strcmp(spec, "generated") == 0, is_builtin = generated || downloadable;
     bool exists = stat(spec, &info) == 0, is_folder = exists && S_ISDIR(info.st_mode),
          is_pair = !exists && comma;
-    if (is_builtin || exists || is_pair)
+    bool is_csv = exists && !is_folder && (tu__ends_with(spec, ".csv") || tu__ends_with(spec, ".tsv"));
+    if (is_builtin || exists || is_pair) {
+        TU_TRY(check_table_options(spec, &o, is_csv));
         TU_TRY(check_applicable(spec, &o, is_folder && !is_builtin, is_pair && !is_builtin));
+    }
     if (generated) return tu__open_generated(dataset);
     if (downloadable) return tu__open_downloadable(downloadable, &o, dataset);
     if (exists) {
         if (is_folder) return tu__open_folder(spec, &o, dataset);
-        if (tu__data_file_recognise(spec)) return tu__data_file_open(spec, dataset);
+        if (tu__data_file_recognise(spec)) return tu__data_file_open_window(spec, o.window, dataset);
+        if (is_csv) return tu__open_csv(spec, &o, dataset);
         if (!tu__ends_with(spec, ".npy"))
             return tu_fail(
                 TU_INVALID,
-                "'%.400s' is neither a folder nor a data file: expected a folder with one subfolder per class, a .tutti data file, or IMAGES.npy,LABELS.npy",
+                "'%.400s' is neither a folder nor a data file: expected a folder with one subfolder per class, a .csv file, a .tutti data file, or IMAGES.npy,LABELS.npy",
                 spec);
     }
     return is_pair ? open_pair(spec, comma, &o, dataset) : fail_unknown(spec);

@@ -7,18 +7,23 @@
  * stays, to be continued. */
 #include "data/open_downloadable.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/choice.h"
+#include "base/open_file.h"
 #include "base/text.h"
 #include "data/cache.h"
 #include "data/fetch.h"
 #include "data/npm.h"
 #include "data/progress.h"
 #include "data/tar.h"
+#include "data/tokenizer.h"
 #include "graph/graph.h"
+
+#define WORK_FOLDER ".work" /* in the cache */
 
 /* State of one attempt to find a data set. */
 typedef struct open_request {
@@ -122,15 +127,23 @@ static tu_status find_or_download(open_request *request) {
     return try_downloads(request);
 }
 
+/* Creates the working folder, which must be new: what is in it belongs to this process. */
+static tu_status make_work_folder(const open_request *request) {
+    if (tu__make_folder(request->cache.text, WORK_FOLDER) == 0) return TU_OK;
+    return tu_fail(TU_IO, "cannot create the folder '%s': %s", request->work.text, tu__file_reason(errno));
+}
+
 static tu_status find_or_download_locked(open_request *request) {
     int lock;
     TU_TRY(tu__make_folders(request->cache.text));
     tu_status status = tu__lock_folder(request->cache.text, request->options, &lock);
     if (status == TU_OK) {
-        tu__remove_folder(request->work.text);
-        status = tu__make_folders(request->work.text);
-        if (status == TU_OK) status = find_or_download(request);
-        tu__remove_folder(request->work.text);
+        tu__remove_folder(request->cache.text, WORK_FOLDER);
+        status = make_work_folder(request);
+        if (status == TU_OK) {
+            status = find_or_download(request);
+            tu__remove_folder(request->cache.text, WORK_FOLDER);
+        }
         close(lock);
     }
     tu__text_free(&request->reasons);
@@ -140,7 +153,7 @@ static tu_status find_or_download_locked(open_request *request) {
 static tu_status set_paths(open_request *request) {
     char name[64];
     TU_TRY(tu__cache_folder(&request->cache));
-    TU_TRY(tu__join_path(request->cache.text, ".work", &request->work));
+    TU_TRY(tu__join_path(request->cache.text, WORK_FOLDER, &request->work));
     snprintf(name, sizeof name, "%s.tutti", request->dataset->info.name);
     return tu__join_path(request->cache.text, name, &request->path);
 }
@@ -169,7 +182,7 @@ tu_status tu__open_downloadable(const tu__downloadable_dataset *downloadable,
 }
 
 static tu_status fail_unknown_name(const char *name) {
-    static const char *const names[] = {"cifar10", "mnist"};
+    static const char *const names[] = {"cifar10", "mnist", "gpt2"};
     if (strcmp(name, "generated") == 0)
         return tu_fail(TU_INVALID,
                        "'generated' needs no download: its images are generated when they are read");
@@ -177,10 +190,18 @@ static tu_status fail_unknown_name(const char *name) {
                                    names);
 }
 
+static tu_status get_gpt2_merges(char path[4096], const tu_dataset_options *options) {
+    tu__path found;
+    TU_TRY(tu__find_gpt2_merges(options, &found));
+    snprintf(path, 4096, "%s", found.text);
+    return TU_OK;
+}
+
 /* Unlike opening a data set, which must be fast, this verifies all its images. */
 tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
     open_request request = {.dataset = tu__find_downloadable(name), .options = &o};
+    if (strcmp(name, "gpt2") == 0) return get_gpt2_merges(path, &o);
     if (!request.dataset) return fail_unknown_name(name);
     TU_TRY(set_paths(&request));
     if (access(request.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&request));

@@ -10,11 +10,16 @@
 #include <string.h>
 
 #include "base/disk.h"
+#include "base/open_file.h"
 #include "data/cache.h"
 #include "data/inflate.h"
 #include "data/progress.h"
 
 enum { BLOCK = 512, CHUNK_BYTES = 128 * BLOCK, MAX_NAMES = 64 };
+
+/* Bounds of an archive, several times what data sets have: a few compressed bytes can stand for any number. */
+#define MAX_MEMBER_BYTES (1LL << 28)
+#define MAX_ARCHIVE_BYTES (1LL << 31)
 
 /* Offsets and sizes of header fields. */
 enum { NAME = 0, NAME_SIZE = 100, SIZE = 124, SIZE_SIZE = 12, CHECKSUM = 148, CHECKSUM_SIZE = 8, KIND = 156 };
@@ -79,8 +84,11 @@ static tu_status extract(const char *archive, tu__inflater *inflater, uint64_t s
                          const char *name) {
     tu__path path;
     TU_TRY(tu__join_path(folder, name, &path));
-    int fd = tu__disk_in_use()->open(path.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", path.text, strerror(errno));
+    if (size > MAX_MEMBER_BYTES)
+        return tu_fail(TU_CORRUPT, "'%s' in '%s' has %llu bytes: expected at most %lld", name, archive,
+                       (unsigned long long)size, MAX_MEMBER_BYTES);
+    int fd = tu__open_to_write(folder, name, O_WRONLY | O_CREAT | O_TRUNC);
+    if (fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", path.text, tu__file_reason(errno));
     tu_status status = copy_member(archive, inflater, size, path.text, fd);
     if (tu__disk_in_use()->close(fd) != 0 && status == TU_OK)
         status = tu_fail(TU_IO, "cannot write '%s': %s", path.text, strerror(errno));
@@ -102,6 +110,7 @@ static int find_name(const unsigned char *header, const char *const *names) {
 static tu_status extract_members(const char *archive, tu__inflater *inflater, const char *folder,
                                  const char *const *names, bool *found, const tu_dataset_options *options) {
     unsigned char header[BLOCK];
+    uint64_t total = 0;
     while (true) {
         size_t got;
         uint64_t size;
@@ -110,6 +119,8 @@ static tu_status extract_members(const char *archive, tu__inflater *inflater, co
         if (got < BLOCK) return corrupt(archive, "it ends inside a header");
         if (!is_checksum_valid(header) || !parse_octal(header + SIZE, SIZE_SIZE, &size))
             return corrupt(archive, "a header has a wrong checksum");
+        if (__builtin_add_overflow(total, BLOCK + size, &total) || total > MAX_ARCHIVE_BYTES)
+            return corrupt(archive, "it contains more than 2 GiB");
         int index = find_name(header, names);
         if (index < 0) {
             TU_TRY(copy_member(archive, inflater, size, "", -1));

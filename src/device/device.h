@@ -28,6 +28,8 @@ typedef struct tu__session_device {
     struct tu__device *pinned_by;
     /* The two host threads, started on first use: base/worker.h. */
     struct tu__worker *compute_thread, *copy_thread;
+    /* Threads for the loops of frozen graphs, on a CPU with more than one thread; NULL: not needed so far. */
+    struct tu__thread_pool *pool;
 } tu__session_device;
 
 typedef struct tu__device {
@@ -41,8 +43,9 @@ typedef struct tu__device {
     int threads;       /* of its loops; at least 1 */
     cpu_set_t cores;   /* of a logical device with cores: its host threads are pinned to them */
     bool pins_threads; /* `cores` is set */
-    atomic_uint_least64_t table_bytes; /* bytes of the tables in its memory: run/table.h */
-    tu__session_device shared;         /* of the default session */
+    atomic_uint_least64_t table_bytes;     /* bytes of the tables in its memory: run/table.h */
+    tu__session_device shared;             /* of the default session */
+    struct tu__device_constant *constants; /* shared constants in its memory: device_constants.c */
 } tu__device;
 
 enum { TU__MAX_DEVICES = 64 }; /* per program */
@@ -71,8 +74,15 @@ void tu__session_device_init(tu__session_device *s, tu__device *device);
 void tu__session_device_free(tu__session_device *s);
 /* session_device.c: makes sure that the scratch has at least `bytes`; the block may move. Call with the lock held. */
 tu_status tu__session_device_scratch(tu__session_device *s, size_t bytes);
+/* session_device.c: makes sure that there is a pool, if loops on the device have more than one thread. Call with the lock
+ * held. */
+tu_status tu__session_device_pool(tu__session_device *s);
 /* session_device.c: moves the scratch of a host device to memory that an accelerator copies fastest, if it has any. */
 void tu__session_device_pin(tu__session_device *s, tu__device *accelerator);
+
+/* session_device.c: allocates device memory. On failure *address is unchanged, whatever the device has set. A device that
+ * returns no address has failed, too. */
+tu_status tu__device_allocate(tu__device *device, size_t bytes, void **address);
 
 /* session_device.c: allocates host memory that a device copies fastest; NULL if it has none, or fewer than
  * TU__PINNABLE_BYTES are needed. The memory counts as a user of the device until it is released. */
@@ -82,6 +92,11 @@ void tu__device_release_pinned(tu__device *device, void *address);
 /* Copy between the host and a device; return when the bytes have arrived. */
 tu_status tu__upload(const tu__device *device, void *to, const void *host, size_t bytes);
 tu_status tu__download(const tu__device *device, void *host, const void *from, size_t bytes);
+
+/* device_constants.c: returns the address of shared data in the device's memory, where it exists once for all programs.
+ * Host memory is used where it is. Every call needs one of the second function, while the device is open. */
+tu_status tu__device_constant_keep(tu__device *device, const tu__shared_data *data, void **address);
+void tu__device_constant_release(tu__device *device, const tu__shared_data *data);
 
 /* Copies bytes between two devices: directly if they can, else through host memory. */
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,

@@ -4,13 +4,14 @@
  * "null:0-3"; "cpu:0/2" for a device split into two logical devices, "cpu:0.1/2" for one of these; a kind, which
  * means its device 0; or "all", which means all usable GPUs, or the CPU if there is none. */
 #include <ctype.h>
-#include <dlfcn.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/shared_library.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "base/worker.h"
@@ -18,7 +19,7 @@
 
 /* ---- Kinds ---- */
 
-enum { MAX_KINDS = 32, MAX_LOGICAL = 1024 };
+enum { MAX_KINDS = 32, MAX_LOGICAL = 1024, MAX_DEVICES = 1024 /* of a kind */ };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static const tu_device_api *kinds[MAX_KINDS];
@@ -106,7 +107,7 @@ static tu_status register_plugin(const char *path, void *library) {
     return add_plugin(path, api);
 }
 
-/* Reports why dlopen failed. A plug-in that was built with the kit of another version needs a symbol version that this
+/* Reports why loading failed. A plug-in that was built with the kit of another version needs a symbol version that this
  * library does not have (libtutti.map.in). Only its name is searched for: the loader's message may be translated. */
 static tu_status fail_to_load(const char *path, const char *reason) {
     static const char node[] = "TUTTI_PRIVATE_";
@@ -118,8 +119,8 @@ static tu_status fail_to_load(const char *path, const char *reason) {
 }
 
 static tu_status load_plugin(const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return fail_to_load(path, dlerror());
+    void *library = tu__shared_library_open(path);
+    if (!library) return fail_to_load(path, tu__shared_library_error());
     tu_status status = register_plugin(path, library);
     if (status != TU_OK) dlclose(library); /* a registered kind is never unloaded */
     return status;
@@ -140,7 +141,7 @@ static void load_cuda(void) {
     bool off = setting && strcmp(setting, "off") == 0,
          valid = off || !setting || !*setting || strcmp(setting, "on") == 0;
     if (!valid) fprintf(stderr, "tutti: TUTTI_CUDA is '%s': expected on or off; using on\n", setting);
-    char path[1024];
+    char path[PATH_MAX];
     if (off) return;
     if (tu__bundled_plugin("libtutti_cuda.so", sizeof path, path)) {
         if (load_plugin_or_report(path, "CUDA")) return;
@@ -152,10 +153,13 @@ static void load_cuda(void) {
 /* Loads the plug-ins that TUTTI_DEVICES lists. */
 static void load_tutti_devices(void) {
     const char *list = getenv("TUTTI_DEVICES");
-    char path[1024];
+    char path[PATH_MAX];
     while (list && *list) {
         size_t length = strcspn(list, ":");
-        if (length && length < sizeof path) {
+        if (length >= sizeof path) {
+            fprintf(stderr, "tutti: TUTTI_DEVICES: '%.60s...' is longer than %d characters\n", list,
+                    PATH_MAX - 1);
+        } else if (length) {
             snprintf(path, sizeof path, "%.*s", (int)length, list);
             load_plugin_or_report(path, "TUTTI_DEVICES");
         }
@@ -163,11 +167,19 @@ static void load_tutti_devices(void) {
     }
 }
 
-static void load_kinds(void) {
+static void add_own_kinds(void) {
     if (kind_count) return;
     add_kind(&tu__cpu_api);
     add_kind(&tu__ref_api);
     add_kind(&tu__null_api);
+}
+
+/* Also loads the plug-ins, which takes milliseconds: not before another kind than our own is asked for. */
+static void load_kinds(void) {
+    static bool are_loaded;
+    if (are_loaded) return;
+    are_loaded = true;
+    add_own_kinds();
     load_cuda();
     load_tutti_devices();
 }
@@ -195,6 +207,9 @@ tu_status tu__device_describe(const tu_device_api *api, tu_device_instance *inst
         tu_device_info info;
         char bytes[1024];
     } buffer = {.bytes = {0}};
+    if (index >= MAX_DEVICES)
+        return tu_fail(TU_NOT_FOUND, "device plug-in '%s' describes more than %d devices", api->kind,
+                       MAX_DEVICES);
     buffer.info.struct_size = sizeof *info;
     tu_status status = api->describe(instance, index, &buffer.info);
     *info = buffer.info;
@@ -258,6 +273,7 @@ static void list_devices(tu__text *text, bool usable) {
 
 static tu_status fail_unknown_device(const char *name) {
     tu__text usable = {0}, unusable = {0};
+    load_kinds();
     list_devices(&usable, true);
     list_devices(&unusable, false);
     tu_fail(TU_NOT_FOUND,
@@ -286,13 +302,25 @@ static tu_status check_usable(const tu_device_api *api, int index, const char *n
     return TU_OK;
 }
 
+static const tu_device_api *find_added_kind(const char *name, size_t length) {
+    for (int k = 0; k < kind_count; k++)
+        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0) return kinds[k];
+    return NULL;
+}
+
+static const tu_device_api *find_kind(const char *name, size_t length) {
+    add_own_kinds();
+    const tu_device_api *api = find_added_kind(name, length);
+    if (api) return api;
+    load_kinds();
+    return find_added_kind(name, length);
+}
+
 static tu_status parse_device_spec(const char *name, device_spec *spec) {
     size_t length = strcspn(name, ":");
     const char *rest = name + length;
     *spec = (device_spec){.logical_count = 1};
-    for (int k = 0; k < kind_count && !spec->api; k++)
-        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0)
-            spec->api = kinds[k];
+    spec->api = find_kind(name, length);
     if (!spec->api) return fail_unknown_device(name);
     bool is_valid = true;
     if (*rest == ':') {
@@ -432,6 +460,7 @@ static tu_status open_spec(const device_spec *spec, tu_open_options *o, size_t c
 static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
     size_t before = *count;
     tu_device_info info = TU_SIZED(tu_device_info);
+    load_kinds();
     for (int k = 0; k < kind_count; k++)
         for (int i = 0; kinds[k]->accelerator && tu__device_describe(kinds[k], NULL, i, &info) == TU_OK;
              i++) {
@@ -494,7 +523,6 @@ tu_status tu__devices_open(const char *list, const tu_open_options *options, siz
     tu_open_options o = options ? *options : (tu_open_options){0};
     o.struct_size = sizeof o;
     pthread_mutex_lock(&registry_lock);
-    load_kinds();
     tu_status status = open_list(list ? list : "all", &o, capacity, devices, count);
     for (; status != TU_OK && *count; --*count) close_one(devices[*count - 1]);
     pthread_mutex_unlock(&registry_lock);

@@ -1,5 +1,6 @@
 /* What a session has on one device: scratch memory and host threads. Host memory that accelerators copy fastest. */
 #include "base/alloc.h"
+#include "base/thread_pool.h"
 #include "base/worker.h"
 #include "device/device.h"
 
@@ -8,7 +9,7 @@
 void *tu__device_allocate_pinned(tu__device *device, size_t bytes) {
     void *address = NULL;
     if (bytes < TU__PINNABLE_BYTES || device->api->host_memory) return NULL;
-    if (device->api->allocate(device->instance, true, bytes, &address) != TU_OK) return NULL;
+    if (device->api->allocate(device->instance, true, bytes, &address) != TU_OK || !address) return NULL;
     tu__device_retain(device);
     return address;
 }
@@ -16,6 +17,19 @@ void *tu__device_allocate_pinned(tu__device *device, size_t bytes) {
 void tu__device_release_pinned(tu__device *device, void *address) {
     device->api->release(device->instance, address);
     tu__devices_close(1, &device);
+}
+
+tu_status tu__device_allocate(tu__device *device, size_t bytes, void **address) {
+    void *created = NULL;
+    TU_TRY(device->api->allocate(device->instance, false, bytes, &created));
+    if (!created)
+        return tu_fail(
+            TU_INTERNAL,
+            "device '%s' reported success for %zu bytes but returned no address; please report this to "
+            "the device's authors",
+            device->name, bytes);
+    *address = created;
+    return TU_OK;
 }
 
 /* ---- Scratch memory and threads ---- */
@@ -36,6 +50,7 @@ static void release_scratch(tu__session_device *s) {
 void tu__session_device_free(tu__session_device *s) {
     tu__worker_stop(s->compute_thread);
     tu__worker_stop(s->copy_thread);
+    tu__thread_pool_free(s->pool);
     release_scratch(s);
     pthread_mutex_destroy(&s->lock);
 }
@@ -46,9 +61,15 @@ tu_status tu__session_device_scratch(tu__session_device *s, size_t bytes) {
     if (s->pinned_by) tu__devices_close(1, &s->pinned_by);
     s->pinned_by = NULL;
     s->scratch_generation++;
-    TU_TRY(s->device->api->allocate(s->device->instance, false, bytes, &s->scratch));
+    TU_TRY(tu__device_allocate(s->device, bytes, &s->scratch));
     s->scratch_bytes = bytes;
     return TU_OK;
+}
+
+tu_status tu__session_device_pool(tu__session_device *s) {
+    int threads = s->device->threads;
+    if (s->pool || threads < 2 || !s->device->api->host_memory) return TU_OK;
+    return tu__thread_pool_new(threads < TU__THREAD_POOL_MAX ? threads : TU__THREAD_POOL_MAX, &s->pool);
 }
 
 void tu__session_device_pin(tu__session_device *s, tu__device *accelerator) {

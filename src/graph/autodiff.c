@@ -94,6 +94,7 @@ static tu_status copy_node(backprop *pass, const tu__node *node) {
                                                               .inputs = inputs,
                                                               .input_count = node->input_count,
                                                               .data = node->data,
+                                                              .shared = node->shared,
                                                               .custom = node->custom,
                                                               .flags = TU__NODE_RECOMPUTED,
                                                               .device = node->device,
@@ -194,17 +195,19 @@ static bool has_any_gradient(const tu__vjp *vjp) {
     return false;
 }
 
+static tu_status fail_without_gradient(const tu__node *node) {
+    return tu_fail(TU_UNSUPPORTED,
+                   "%s '%s' has no gradient: pass its value through tu_stop_gradient before the loss uses it",
+                   node->op->name, node->name);
+}
+
 static tu_status apply_rule(tu__vjp *vjp) {
     const tu__node *node = vjp->node;
     switch (node->op->gradient_kind) {
     case TU__GRADIENT_ZERO: return TU_OK;
     case TU__GRADIENT_RULE: node->op->gradient(vjp); break;
     case TU__GRADIENT_EXPAND: TU_TRY(differentiate_expansion(vjp)); break;
-    case TU__GRADIENT_NONE:
-        return tu_fail(
-            TU_UNSUPPORTED,
-            "%s '%s' has no gradient: pass its value through tu_stop_gradient before the loss uses it",
-            node->op->name, node->name);
+    case TU__GRADIENT_NONE: return fail_without_gradient(node);
     }
     return tu_graph_status(vjp->graph);
 }
@@ -272,10 +275,32 @@ static void mark_path_nodes(backprop *pass) {
     }
 }
 
+/* Fails if a value depends on a requested one through an operation without a gradient whose result is an integer: no
+ * gradient would reach it, and the requested one would silently be zero. Elsewhere the visit of the node fails. */
+static tu_status check_integers(backprop *pass, size_t count, const tu_value *values) {
+    bool *is_used = tu__alloc_array(pass->end - pass->first, sizeof *is_used, "a backward pass");
+    if (!is_used) return TU_NO_MEMORY;
+    tu_status status = TU_OK;
+    for (size_t i = 0; i < count; i++)
+        if (values[i].node >= pass->first) is_used[values[i].node - pass->first] = true;
+    for (uint32_t id = pass->end; id-- > pass->first && status == TU_OK;) {
+        const tu__node *node = pass->graph->nodes[id];
+        if (!is_used[id - pass->first] || node->op->gradient_kind == TU__GRADIENT_ZERO) continue;
+        if (node->op->gradient_kind == TU__GRADIENT_NONE && pass->is_on_path[id - pass->first] &&
+            !tu_dtype_is_float(node->outputs[0].dtype))
+            status = fail_without_gradient(node);
+        for (uint32_t i = 0; i < node->input_count; i++)
+            if (node->inputs[i].node >= pass->first) is_used[node->inputs[i].node - pass->first] = true;
+    }
+    tu__free(is_used);
+    return status;
+}
+
 static tu_status run_backward(backprop *pass, size_t count, const tu_value *values,
                               const tu_value *value_gradients, const char *scope) {
     TU_TRY(backprop_begin(pass));
     mark_path_nodes(pass);
+    TU_TRY(check_integers(pass, count, values));
     for (size_t i = 0; i < count; i++) accumulate(pass, values[i], value_gradients[i]);
     for (uint32_t id = pass->end; id-- > pass->first;)
         TU_TRY(visit_node(pass, pass->graph->nodes[id], scope));

@@ -44,4 +44,8 @@ enum {
 /* Checks the header (the first TU__FILE_HEADER bytes) and sets `*size` to the file's size. */
 tu_status tu__file_check_header(const unsigned char *bytes, uint64_t *size);
 
+/* Like tu_graph_load and tu_graph_save, beneath a folder in which no link is followed (base/open_file.h). */
+TU__SHARED tu_status tu__graph_load_in(const char *folder, const char *name, tu_graph **graph);
+TU__SHARED tu_status tu__graph_save_in(const tu_graph *graph, const char *folder, const char *name);
+
 #endif

@@ -9,10 +9,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tutti/custom.h>
 
 #include "base/alloc.h"
+#include "base/open_file.h"
 #include "base/text.h"
 #include "graph/attrs.h"
 #include "graph/custom.h"
@@ -516,38 +518,43 @@ tu_status tu_graph_read(const void *bytes, size_t size, tu_graph **graph) {
 
 /* Reads until `text` has `size` bytes or the file ends. Memory grows with the bytes read, not with the header's
  * size. */
-static tu_status read_up_to(FILE *file, tu__text *text, uint64_t size) {
+static tu_status read_up_to(int fd, tu__text *text, uint64_t size) {
     char chunk[65536];
     while (text->length < size) {
         uint64_t left = size - text->length;
-        size_t got = fread(chunk, 1, left < sizeof chunk ? (size_t)left : sizeof chunk, file);
-        tu__text_append(text, chunk, got);
+        ssize_t got = read(fd, chunk, left < sizeof chunk ? (size_t)left : sizeof chunk);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return tu_fail(TU_IO, "%s", strerror(errno));
+        tu__text_append(text, chunk, (size_t)got);
         if (text->failed) return TU_NO_MEMORY;
         if (got == 0) break;
     }
-    return ferror(file) ? tu_fail(TU_IO, "%s", strerror(errno)) : TU_OK;
+    return TU_OK;
 }
 
-static tu_status read_file(FILE *file, tu__text *text) {
+static tu_status read_file(int fd, tu__text *text) {
     uint64_t size = 0;
-    TU_TRY(read_up_to(file, text, TU__FILE_HEADER));
+    TU_TRY(read_up_to(fd, text, TU__FILE_HEADER));
     if (text->length < TU__FILE_HEADER) return TU_OK;
     TU_TRY(tu__file_check_header((const unsigned char *)text->data, &size));
     if (size < UINT64_MAX) size++; /* read one more byte to detect trailing bytes */
-    return read_up_to(file, text, size);
+    return read_up_to(fd, text, size);
+}
+
+tu_status tu__graph_load_in(const char *folder, const char *name, tu_graph **graph) {
+    int fd;
+    *graph = NULL;
+    TU_TRY(tu__open_file(folder, name, &fd, NULL));
+    tu__text text = {0};
+    tu_status status = read_file(fd, &text);
+    close(fd);
+    if (status == TU_OK) status = tu_graph_read(tu__text_string(&text), text.length, graph);
+    tu__text_free(&text);
+    return status == TU_OK
+               ? TU_OK
+               : tu_fail(status, "cannot read '%s': %s", tu__file_path(folder, name).text, tu_message());
 }
 
 tu_status tu_graph_load(const char *path, tu_graph **graph) {
-    *graph = NULL;
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        tu_status status = errno == ENOENT || errno == ENOTDIR ? TU_NOT_FOUND : TU_IO;
-        return tu_fail(status, "cannot read '%s': %s", path, strerror(errno));
-    }
-    tu__text text = {0};
-    tu_status status = read_file(file, &text);
-    fclose(file);
-    if (status == TU_OK) status = tu_graph_read(tu__text_string(&text), text.length, graph);
-    tu__text_free(&text);
-    return status == TU_OK ? TU_OK : tu_fail(status, "cannot read '%s': %s", path, tu_message());
+    return tu__graph_load_in(NULL, path, graph);
 }

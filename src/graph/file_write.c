@@ -152,11 +152,15 @@ void tu_bytes_free(void *bytes) {
     tu__free(bytes);
 }
 
-tu_status tu_graph_save(const tu_graph *graph, const char *path) {
+tu_status tu__graph_save_in(const tu_graph *graph, const char *folder, const char *name) {
     void *bytes;
     size_t size;
     TU_TRY(tu_graph_write(graph, &bytes, &size));
-    tu_status status = tu_file_save(path, bytes, size);
+    tu_status status = tu__file_save_in(folder, name, bytes, size);
     tu_bytes_free(bytes);
     return status;
+}
+
+tu_status tu_graph_save(const tu_graph *graph, const char *path) {
+    return tu__graph_save_in(graph, NULL, path);
 }

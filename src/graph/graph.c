@@ -34,8 +34,15 @@ tu_status tu_graph_new(tu_graph **graph) {
     return TU_OK;
 }
 
+/* A reference of a graph to shared data. */
+typedef struct tu__kept_data {
+    tu__shared_data *data;
+    struct tu__kept_data *next;
+} tu__kept_data;
+
 void tu_graph_free(tu_graph *graph) {
     if (!graph) return;
+    for (tu__kept_data *kept = graph->kept_data; kept; kept = kept->next) tu__shared_data_release(kept->data);
     tu__names_free(graph->names);
     tu__free(graph->nodes);
     tu__free(graph->results);
@@ -394,6 +401,25 @@ static tu_status set_placement(tu_graph *graph, tu__node *node, const tu__node_r
     return copied ? TU_OK : TU_NO_MEMORY;
 }
 
+static tu_status keep_data(tu_graph *graph, tu__shared_data *data) {
+    tu__kept_data *kept = tu__arena_alloc(&graph->arena, sizeof *kept);
+    if (!kept) return TU_NO_MEMORY;
+    *kept = (tu__kept_data){tu__shared_data_keep(data), graph->kept_data};
+    graph->kept_data = kept;
+    return TU_OK;
+}
+
+static tu_status set_data(tu_graph *graph, tu__node *node, const tu__node_request *request) {
+    if (request->shared) {
+        TU_TRY(keep_data(graph, request->shared));
+        node->shared = request->shared;
+        node->data = request->shared->data;
+        return TU_OK;
+    }
+    node->data = tu__arena_copy(&graph->arena, request->data, tu_type_bytes(node->outputs[0]));
+    return node->data ? TU_OK : TU_NO_MEMORY;
+}
+
 static tu_status make_node(tu_graph *graph, const tu__node_request *request, bool *is_invalid) {
     const tu__op *op = tu__op_get(request->op);
     TU_TRY(check_inputs(graph, op, request, is_invalid));
@@ -412,11 +438,9 @@ static tu_status make_node(tu_graph *graph, const tu__node_request *request, boo
     TU_TRY(set_device(graph, node, request->device));
     TU_TRY(set_placement(graph, node, request));
     TU_TRY(infer_node(graph, node));
-    if (request->op == TU__OP_CONSTANT) {
-        node->data = tu__arena_copy(&graph->arena, request->data, tu_type_bytes(node->outputs[0]));
-        if (!node->data) return TU_NO_MEMORY;
-    }
+    if (request->op == TU__OP_CONSTANT) TU_TRY(set_data(graph, node, request));
     TU_TRY(tu__names_add(graph->names, node->name, node->id));
+    if (op->code == TU__OP_ASSIGN) graph->nodes[node->inputs[0].node]->is_assigned = true;
     graph->nodes[graph->node_count++] = node;
     return TU_OK;
 }

@@ -16,6 +16,7 @@
 #include "base/arena.h"
 #include "base/shared.h"
 #include "graph/op.h"
+#include "graph/shared_data.h"
 
 typedef struct tu_edge tu__edge;
 
@@ -41,6 +42,7 @@ struct tu__node {
     const tu_type *outputs;
     const void *attrs;                 /* struct tu__<op>_attrs; see ops.def */
     const void *data;                  /* CONSTANT: dense elements of outputs[0] */
+    tu__shared_data *shared;           /* CONSTANT: what `data` belongs to; NULL: the graph's arena */
     const struct tu_custom_op *custom; /* CUSTOM: the user's functions */
     const char *device;                /* "cpu:0.1"; NULL: the passes choose one */
     uint32_t group;                    /* colocation group: nodes of one group are placed together; 0: none */
@@ -49,7 +51,8 @@ struct tu__node {
     /* For reports: why the node is on its device, and why other devices do not support it ("gpu:0: …"); NULL: no
      * text. */
     const char *why, *unsupported_on;
-    bool moved; /* the preferred device does not support the node, so it was placed on another */
+    bool is_assigned; /* VARIABLE: an ASSIGN assigns it */
+    bool moved;       /* the preferred device does not support the node, so it was placed on another */
     /* For an input or variable of one replica (pass/replicate.c): the name of the original graph's input or variable
      * of which it is a shard or copy, and the first row of an input's shard. NULL: it is the original. */
     const char *stands_for;
@@ -65,7 +68,8 @@ struct tu_graph {
     tu__arena arena;
     tu__node **nodes;
     uint32_t node_count, node_capacity;
-    tu__named_value *results; /* graph outputs: values that tu_output has named */
+    struct tu__kept_data *kept_data; /* references to shared data */
+    tu__named_value *results;        /* graph outputs: values that tu_output has named */
     uint32_t result_count, result_capacity;
     struct tu__name_table *names; /* scoped name -> node and next free suffix */
     char *scope;                  /* current scope with a trailing '/', or "" */
@@ -76,6 +80,12 @@ struct tu_graph {
     uint32_t group_count;          /* colocation groups */
     uint32_t group_scope;          /* group of new nodes while a gradient is built; 0: none */
     bool training;
+    /* The graph of a model (infer/freeze.c): its constants are weights. They are folded whatever their size, and devices
+     * choose kernels whose bits depend neither on the number of samples nor on that of threads. Copies keep it. */
+    bool is_frozen;
+    /* A sum is divided among at most so many threads, although the device may have more: replicas with fewer threads must
+     * compute the same bits (decision 42). 0: no limit. Copies keep it. */
+    int sum_threads;
     int batch_scope;  /* tu_batch_scope of normalisations that specify none */
     tu_status status; /* the first error, and its message */
     char *message;
@@ -111,7 +121,8 @@ typedef struct tu__node_request {
     const void *attrs;
     const tu_value *inputs;
     size_t input_count;
-    const void *data; /* CONSTANT */
+    const void *data;        /* CONSTANT: copied, unless it belongs to `shared` */
+    tu__shared_data *shared; /* the graph adds a reference of its own */
     const struct tu_custom_op *custom;
     uint32_t flags;
     const char *device; /* NULL: the device of the enclosing tu_with_device, if any */
@@ -145,7 +156,7 @@ tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu
 
 /* Sets the current scope to `path` ("" for none). `*previous`, if not NULL, receives the old scope, which the caller
  * frees; restoring it never fails. On failure the scope is unchanged and `*previous` is NULL. */
-tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous);
+TU__SHARED tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous);
 
 /* True if `name` is a syntactically valid device name: 1 to 64 visible characters without commas. Does not check that
  * the device exists. */

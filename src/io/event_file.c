@@ -18,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/disk.h"
+#include "base/open_file.h"
 #include "io/crc32c.h"
 #include "io/event_messages.h"
 #include "io/protobuf.h"
@@ -51,7 +52,7 @@ static tu_status write_all(tu__event_file *file, const tu__text *record) {
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) {
             tu_status status = fail_write(file);
-            if (done > 0) tu__disk_in_use()->truncate(file->path, file->length);
+            if (done > 0) tu__disk_in_use()->truncate(file->fd, file->length);
             return status;
         }
         done += (size_t)written;
@@ -161,8 +162,7 @@ static tu_status create_file(tu__event_file *file, const char *folder) {
                      (long long)time(NULL), host, (long)getpid(), atomic_fetch_add(&serial, 1));
         if (length >= (int)sizeof file->path)
             return tu_fail(TU_INVALID, "the path of the run folder '%.60s...' is too long", folder);
-        file->fd =
-            tu__disk_in_use()->open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        file->fd = tu__open_to_write(NULL, file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
         if (file->fd >= 0) return TU_OK;
         if (errno != EEXIST) break;
     }
@@ -185,7 +185,7 @@ tu_status tu__event_file_new(const char *folder, int64_t purge_step, tu__event_f
         return TU_OK;
     }
     tu__disk_in_use()->close(created->fd);
-    tu__disk_in_use()->unlink(created->path);
+    tu__remove_file(NULL, created->path);
     tu__free(created);
     return status;
 }

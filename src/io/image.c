@@ -5,14 +5,17 @@
  * applied. */
 #include "io/image.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/open_file.h"
 #include "io/image_codec.h"
+
+/* The largest image has this many bytes of pixels (4 channels of 16 bits), and compression makes it smaller. */
+#define MAX_FILE_BYTES (8LL * TU__IMAGE_MAX_PIXELS)
 
 tu_status tu__image_check_size(const char *name, uint64_t width, uint64_t height, size_t size,
                                uint64_t max_pixels_per_byte) {
@@ -59,52 +62,62 @@ static tu_status convert_channels(tu__image *image, int channels) {
 
 /* ---- The interface ---- */
 
+static tu_status fail_unknown_format(const char *name) {
+    return tu_fail(TU_INVALID, "%s is not an image: expected a PNG, JPEG, GIF or WebP file", name);
+}
+
+static const struct format {
+    bool (*recognise)(const void *bytes, size_t size); /* by the first bytes of a file, at most MAGIC_BYTES */
+    tu_status (*decode)(const char *name, const void *bytes, size_t size, tu__image *image);
+} formats[] = {
+    {tu__png_recognise, tu__png_decode},
+    {tu__jpeg_recognise, tu__jpeg_decode},
+    {tu__gif_recognise, tu__gif_decode},
+    {tu__webp_recognise, tu__webp_decode},
+};
+enum { MAGIC_BYTES = 12 };
+
+/* Returns the format of a file from its first bytes, or NULL. */
+static const struct format *find_format(const void *bytes, size_t size) {
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (formats[i].recognise(bytes, size)) return &formats[i];
+    return NULL;
+}
+
 tu_status tu__image_decode(const char *name, const void *bytes, size_t size, int channels, tu__image *image) {
     *image = (tu__image){0};
     if (channels != 0 && channels != 1 && channels != 3)
         return tu_fail(TU_INVALID, "%s: cannot decode to %d channels: expected 1, 3, or 0 to keep them", name,
                        channels);
-    tu_status status;
-    if (tu__png_recognise(bytes, size))
-        status = tu__png_decode(name, bytes, size, image);
-    else if (tu__jpeg_recognise(bytes, size))
-        status = tu__jpeg_decode(name, bytes, size, image);
-    else
-        return tu_fail(TU_INVALID, "%s is not an image: expected a PNG or JPEG file", name);
+    const struct format *format = find_format(bytes, size);
+    if (!format) return fail_unknown_format(name);
+    tu_status status = format->decode(name, bytes, size, image);
     if (status == TU_OK) status = convert_channels(image, channels);
     if (status != TU_OK) tu__image_free(image);
     return status;
 }
 
-/* Reads a regular file; the caller frees `*bytes` with tu__free. */
-static tu_status read_file(const char *path, unsigned char **bytes, size_t *size) {
+/* Fails before it reads all of a file that is no image, or larger than any image can be. */
+static tu_status check_file(const char *path) {
+    unsigned char magic[MAGIC_BYTES];
+    int fd;
     struct stat info;
-    if (stat(path, &info) != 0) {
-        tu_status status = errno == ENOENT || errno == ENOTDIR ? TU_NOT_FOUND : TU_IO;
-        return tu_fail(status, "cannot read '%s': %s", path, strerror(errno));
-    }
-    if (!S_ISREG(info.st_mode))
-        return tu_fail(TU_INVALID, "cannot read '%s': it is not a regular file", path);
-    FILE *file = fopen(path, "rb");
-    if (!file) return tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(errno));
-    *bytes = tu__alloc((size_t)info.st_size, "an image file");
-    tu_status status = *bytes ? TU_OK : TU_NO_MEMORY;
-    if (*bytes) *size = fread(*bytes, 1, (size_t)info.st_size, file);
-    if (*bytes && ferror(file)) {
-        status = tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(errno));
-        tu__free(*bytes);
-    }
-    fclose(file);
-    return status;
+    TU_TRY(tu__open_file(NULL, path, &fd, &info));
+    ssize_t got = pread(fd, magic, sizeof magic, 0);
+    close(fd);
+    if (got >= 0 && !find_format(magic, (size_t)got)) return fail_unknown_format(path);
+    if (info.st_size <= MAX_FILE_BYTES) return TU_OK;
+    return tu_fail(TU_INVALID, "%s has %lld bytes: expected an image file of at most %lld", path,
+                   (long long)info.st_size, MAX_FILE_BYTES);
 }
 
 tu_status tu__image_load(const char *path, int channels, tu__image *image) {
-    unsigned char *bytes = NULL;
-    size_t size = 0;
+    tu__text bytes;
     *image = (tu__image){0};
-    TU_TRY(read_file(path, &bytes, &size));
-    tu_status status = tu__image_decode(path, bytes, size, channels, image);
-    tu__free(bytes);
+    TU_TRY(check_file(path));
+    tu_status status = tu__read_file(NULL, path, MAX_FILE_BYTES, &bytes);
+    if (status == TU_OK) status = tu__image_decode(path, bytes.data, bytes.length, channels, image);
+    tu__text_free(&bytes);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* Image files: decodes PNG and JPEG, encodes PNG. The format is detected by the first bytes, not by the name. */
+/* Image files: decodes PNG, JPEG, GIF (the first picture) and WebP, encodes PNG. The format is detected by the first bytes, not by the name. */
 #ifndef TU__IO_IMAGE_H
 #define TU__IO_IMAGE_H
 
@@ -14,7 +14,7 @@ typedef struct tu__image {
 
 enum { TU__IMAGE_MAX_PIXELS = 1 << 28 }; /* larger files are rejected before memory is allocated */
 
-/* Decodes an image. Fails with TU_INVALID (the message contains `name`) if the bytes are not a PNG or JPEG file, or
+/* Decodes an image. Fails with TU_INVALID (the message contains `name`) if the bytes are no such file, or
  * are truncated or damaged. `channels`: 1 or 3 to convert, 0 to keep. */
 tu_status tu__image_decode(const char *name, const void *bytes, size_t size, int channels, tu__image *image);
 tu_status tu__image_load(const char *path, int channels, tu__image *image);

@@ -9,9 +9,13 @@
 
 bool tu__png_recognise(const void *bytes, size_t size);
 bool tu__jpeg_recognise(const void *bytes, size_t size);
+bool tu__gif_recognise(const void *bytes, size_t size);
+bool tu__webp_recognise(const void *bytes, size_t size);
 /* Decode a file. On failure `image` is unchanged. */
 tu_status tu__png_decode(const char *name, const void *bytes, size_t size, tu__image *image);
 tu_status tu__jpeg_decode(const char *name, const void *bytes, size_t size, tu__image *image);
+tu_status tu__gif_decode(const char *name, const void *bytes, size_t size, tu__image *image);
+tu_status tu__webp_decode(const char *name, const void *bytes, size_t size, tu__image *image);
 
 /* Fails if the image has no pixels, more than TU__IMAGE_MAX_PIXELS, or more than `size` bytes of this format can
  * contain. `max_pixels_per_byte`: the limit of the format. Called before memory is allocated. */

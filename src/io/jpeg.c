@@ -23,8 +23,9 @@ bool tu__jpeg_recognise(const void *bytes, size_t size) {
 
 /* Huffman coding needs at least one bit per block of 64 pixels. */
 enum { MAX_PIXELS_PER_BYTE = 64 * 8 };
-/* Each scan of a progressive file processes all pixels, however few bytes it has; encoders write about ten. */
-enum { MAX_SCANS = 500 };
+/* Each scan of a progressive file processes all pixels, however few bytes it has: together they may process a billion
+ * pixels, which takes a few seconds. Encoders write about ten scans. */
+enum { MAX_SCANS = 500, MAX_SCANNED_PIXELS = 1 << 30 };
 
 typedef struct decoder {
     struct jpeg_error_mgr errors; /* must be first: libjpeg passes its address */
@@ -57,9 +58,14 @@ static void on_message(j_common_ptr jpeg, int level) {
 
 static void on_progress(j_common_ptr jpeg) {
     decoder *d = (decoder *)jpeg->err;
-    if (d->jpeg.input_scan_number <= MAX_SCANS) return;
+    int64_t pixels = (int64_t)d->jpeg.image_width * d->jpeg.image_height, most = MAX_SCANNED_PIXELS / pixels;
+    if (most > MAX_SCANS) most = MAX_SCANS;
+    if (d->jpeg.input_scan_number <= most) return;
     d->status =
-        tu_fail(TU_INVALID, "%s is not a valid JPEG file: it has more than %d scans", d->name, MAX_SCANS);
+        tu_fail(TU_INVALID,
+                "%s is not a valid JPEG file: it has more than %d scans of %ux%u pixels: convert it to a "
+                "baseline JPEG or PNG",
+                d->name, (int)most, d->jpeg.image_width, d->jpeg.image_height);
     longjmp(d->on_failure, 1);
 }
 

@@ -95,6 +95,16 @@ static tu_status fail_png(const codec *c) {
 
 /* ---- Reading ---- */
 
+/* Skips chunks that do not change the pixels. Texts and profiles are compressed: each of them could take a thousand times
+ * its size in memory. What is left has small chunks. */
+static void skip_texts(png_structp png) {
+    static const png_byte names[] = "tEXt\0zTXt\0iTXt\0iCCP\0eXIf\0sPLT\0hIST\0pCAL\0sCAL\0tIME\0oFFs\0pHYs";
+    enum { COUNT = sizeof names / 5, MAX_CHUNK = 1 << 20 };
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, names, COUNT);
+    png_set_chunk_cache_max(png, 16);
+    png_set_chunk_malloc_max(png, MAX_CHUNK);
+}
+
 /* Makes libpng return every row as grey or colour, with or without alpha, 8 bits each. */
 static void request_8_bits(png_structp png, png_infop info) {
     png_set_expand(png);
@@ -124,6 +134,7 @@ static void drop_alpha(codec *c) {
 static tu_status read_image(codec *c, png_structp png, png_infop info) {
     if (setjmp(png_jmpbuf(png))) return fail_png(c);
     png_set_user_limits(png, 0x7FFFFFFF, 0x7FFFFFFF); /* Tutti's limits are checked below */
+    skip_texts(png);
     png_read_info(png, info);
     c->width = png_get_image_width(png, info);
     c->height = png_get_image_height(png, info);

@@ -29,6 +29,15 @@ typedef struct tu__metadata {
 TU__SHARED tu_status tu__safetensors_save(const char *path, size_t tensor_count,
                                           const tu__named_tensor *tensors, size_t metadata_count,
                                           const tu__metadata *metadata);
+/* Writes it beneath a folder, in which no link is followed (base/open_file.h). */
+TU__SHARED tu_status tu__safetensors_save_in(const char *folder, const char *name, size_t tensor_count,
+                                             const tu__named_tensor *tensors, size_t metadata_count,
+                                             const tu__metadata *metadata);
+
+/* Does the same and adds a last tensor `seal` (u8[32]): the SHA-256 of all bytes of the file before it. */
+TU__SHARED tu_status tu__safetensors_save_sealed(const char *path, size_t tensor_count,
+                                                 const tu__named_tensor *tensors, size_t metadata_count,
+                                                 const tu__metadata *metadata, const char *seal);
 
 /* A tensor of a file that Tutti does not support, and the reason. */
 typedef struct tu__unsupported_tensor {
@@ -44,8 +53,12 @@ typedef struct tu__safetensors {
 } tu__safetensors;
 
 TU__SHARED tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
+/* Opens a file beneath a folder, in which no link is followed. */
+TU__SHARED tu_status tu__safetensors_open_in(const char *folder, const char *name, tu__safetensors *file);
 /* Parses bytes that outlive the result; `name` is for messages. */
 tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file);
+/* Fails if the file was truncated while tensors were read (base/map_file.h). */
+TU__SHARED tu_status tu__safetensors_intact(const tu__safetensors *file);
 TU__SHARED void tu__safetensors_close(tu__safetensors *file);
 /* Returns NULL and sets this thread's error message if the tensor does not exist or is not supported. */
 TU__SHARED const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);

@@ -7,35 +7,41 @@
  * Names, shapes and metadata live in an arena; the tensors point into the mapped file. */
 #include "io/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/json_read.h"
+#include "base/map_file.h"
+#include "base/open_file.h"
 #include "io/safetensors_types.h"
 
 typedef struct contents {
     tu__arena arena;
-    const char *name; /* file name, for messages */
-    void *mapping;    /* NULL if the caller owns the bytes */
-    size_t size;
+    const char *name;        /* file name, for messages */
+    tu__mapped_file mapping; /* empty if the caller owns the bytes */
 } contents;
 
 /* Header entry of one tensor. */
 typedef struct header_entry {
     const char *name;
     const tu__safetensors_type *type;
-    const tu__json_value *shape;
+    size_t rank;
+    const int64_t *dims;
     uint64_t begin, end;
 } header_entry;
+
+/* The header while it is read, one member at a time: as a tree it would take many times the memory of its text. */
+typedef struct header {
+    contents *c;
+    tu__safetensors *file;
+    header_entry *list;
+    size_t count, capacity;
+    bool has_metadata;
+} header;
 
 static const tu__safetensors_type types[] = {
 #define ROW(name, bits, dtype) {name, bits, dtype},
@@ -71,8 +77,8 @@ static bool is_list_of_counts(const tu__json_value *value) {
     return true;
 }
 
-static tu_status parse_entry(const char *file, const char *name, const tu__json_value *entry,
-                             header_entry *d) {
+static tu_status parse_entry(contents *c, const char *name, const tu__json_value *entry, header_entry *d) {
+    const char *file = c->name;
     const tu__json_value *dtype = tu__json_member(entry, "dtype"), *shape = tu__json_member(entry, "shape"),
                          *offsets = tu__json_member(entry, "data_offsets");
     if (!dtype || dtype->kind != TU__JSON_STRING)
@@ -83,19 +89,23 @@ static tu_status parse_entry(const char *file, const char *name, const tu__json_
         return fail_corrupt(file, "tensor '%s' has no \"data_offsets\" (a list of two integers)", name);
     const tu__safetensors_type *type = find_type(dtype->string);
     if (!type) return fail_corrupt(file, "tensor '%s' has the unknown dtype '%.40s'", name, dtype->string);
-    *d = (header_entry){.name = name,
+    int64_t *dims = tu__arena_alloc(&c->arena, shape->count * sizeof *dims);
+    if (!dims) return TU_NO_MEMORY;
+    for (size_t i = 0; i < shape->count; i++) dims[i] = shape->values[i].integer;
+    *d = (header_entry){.name = tu__arena_string(&c->arena, name),
                         .type = type,
-                        .shape = shape,
+                        .rank = shape->count,
+                        .dims = dims,
                         .begin = (uint64_t)offsets->values[0].integer,
                         .end = (uint64_t)offsets->values[1].integer};
-    return TU_OK;
+    return d->name ? TU_OK : TU_NO_MEMORY;
 }
 
 /* Computes the size from dtype and shape. Returns false if it overflows or is not a whole number of bytes. */
 static bool bytes_of(const header_entry *d, uint64_t *bytes) {
     uint64_t bits = d->type->bits;
-    for (size_t i = 0; i < d->shape->count; i++)
-        if (__builtin_mul_overflow(bits, (uint64_t)d->shape->values[i].integer, &bits)) return false;
+    for (size_t i = 0; i < d->rank; i++)
+        if (__builtin_mul_overflow(bits, (uint64_t)d->dims[i], &bits)) return false;
     *bytes = bits / 8;
     return bits % 8 == 0;
 }
@@ -133,13 +143,12 @@ static int compare_offsets(const void *left, const void *right) {
 static const char *unsupported_reason(contents *c, const header_entry *d) {
     char reason[160];
     bool empty = false;
-    for (size_t i = 0; i < d->shape->count; i++) empty = empty || d->shape->values[i].integer == 0;
+    for (size_t i = 0; i < d->rank; i++) empty = empty || d->dims[i] == 0;
     if (d->type->dtype == TU__SAFETENSORS_UNSUPPORTED)
         snprintf(reason, sizeof reason, "has dtype %s, which Tutti does not support: convert it to F32",
                  d->type->name);
-    else if (d->shape->count > TU_MAX_RANK)
-        snprintf(reason, sizeof reason, "has %zu dimensions: expected at most %d", d->shape->count,
-                 TU_MAX_RANK);
+    else if (d->rank > TU_MAX_RANK)
+        snprintf(reason, sizeof reason, "has %zu dimensions: expected at most %d", d->rank, TU_MAX_RANK);
     else if (empty)
         snprintf(reason, sizeof reason, "is empty: one of its dimensions is 0");
     else
@@ -150,8 +159,8 @@ static const char *unsupported_reason(contents *c, const header_entry *d) {
 static tu__named_tensor tensor_of(const header_entry *d, const unsigned char *data) {
     tu__named_tensor tensor = {
         .name = d->name, .type = {.dtype = (tu_dtype)d->type->dtype}, .data = data + d->begin};
-    tensor.type.shape.rank = (int64_t)d->shape->count;
-    for (size_t i = 0; i < d->shape->count; i++) tensor.type.shape.dim[i] = d->shape->values[i].integer;
+    tensor.type.shape.rank = (int64_t)d->rank;
+    for (size_t i = 0; i < d->rank; i++) tensor.type.shape.dim[i] = d->dims[i];
     return tensor;
 }
 
@@ -174,7 +183,6 @@ static tu_status add_tensors(contents *c, size_t count, const header_entry *list
 }
 
 static tu_status add_metadata(contents *c, const tu__json_value *entries, tu__safetensors *file) {
-    if (!entries) return TU_OK;
     if (entries->kind != TU__JSON_OBJECT)
         return fail_corrupt(c->name, "its \"__metadata__\" is not an object");
     tu__metadata *metadata = tu__arena_alloc(&c->arena, entries->count * sizeof *metadata);
@@ -182,7 +190,9 @@ static tu_status add_metadata(contents *c, const tu__json_value *entries, tu__sa
     for (size_t i = 0; i < entries->count; i++) {
         if (entries->values[i].kind != TU__JSON_STRING)
             return fail_corrupt(c->name, "the metadata entry '%s' is not a string", entries->keys[i]);
-        metadata[i] = (tu__metadata){entries->keys[i], entries->values[i].string};
+        metadata[i] = (tu__metadata){tu__arena_string(&c->arena, entries->keys[i]),
+                                     tu__arena_string(&c->arena, entries->values[i].string)};
+        if (!metadata[i].key || !metadata[i].value) return TU_NO_MEMORY;
     }
     file->metadata = metadata;
     file->metadata_count = entries->count;
@@ -191,22 +201,46 @@ static tu_status add_metadata(contents *c, const tu__json_value *entries, tu__sa
 
 /* ---- The file ---- */
 
-static tu_status read_tensors(contents *c, const tu__json_value *header, const unsigned char *data,
-                              uint64_t data_size, tu__safetensors *file) {
-    header_entry *list = tu__alloc_array(header->count, sizeof *list, "the tensors of a file");
-    if (!list) return TU_NO_MEMORY;
-    size_t count = 0;
-    tu_status status = TU_OK;
-    for (size_t i = 0; i < header->count && status == TU_OK; i++)
-        if (strcmp(header->keys[i], "__metadata__") != 0)
-            status = parse_entry(c->name, header->keys[i], &header->values[i], &list[count++]);
-    if (status == TU_OK) {
-        qsort(list, count, sizeof *list, compare_offsets);
-        status = check_layout(c->name, count, list, data_size);
+static tu_status fail_repeated(const contents *c, const char *key) {
+    return fail_corrupt(c->name, "the key \"%.80s\" occurs twice in its header", key);
+}
+
+static tu_status read_member(void *context, const char *key, const tu__json_value *value) {
+    header *h = context;
+    if (strcmp(key, "__metadata__") == 0) {
+        if (h->has_metadata) return fail_repeated(h->c, key);
+        h->has_metadata = true;
+        return add_metadata(h->c, value, h->file);
     }
-    if (status == TU_OK) status = add_tensors(c, count, list, data, file);
-    tu__free(list);
-    return status;
+    if (h->count == h->capacity) {
+        size_t capacity = h->capacity ? h->capacity + h->capacity / 2 : 64;
+        header_entry *list = tu__realloc(h->list, capacity * sizeof *list, "the tensors of a file");
+        if (!list) return TU_NO_MEMORY;
+        h->list = list;
+        h->capacity = capacity;
+    }
+    return parse_entry(h->c, key, value, &h->list[h->count++]);
+}
+
+static int compare_names(const void *left, const void *right) {
+    return strcmp(((const header_entry *)left)->name, ((const header_entry *)right)->name);
+}
+
+static tu_status check_names(const header *h) {
+    qsort(h->list, h->count, sizeof *h->list, compare_names);
+    for (size_t i = 1; i < h->count; i++)
+        if (strcmp(h->list[i - 1].name, h->list[i].name) == 0) return fail_repeated(h->c, h->list[i].name);
+    return TU_OK;
+}
+
+static tu_status read_members(header *h, const char *text, size_t length, const unsigned char *data,
+                              uint64_t data_size) {
+    TU_TRY(tu__json_visit(h->c->name, text, length, read_member, h));
+    if (h->count == 0) return check_layout(h->c->name, 0, NULL, data_size);
+    TU_TRY(check_names(h));
+    qsort(h->list, h->count, sizeof *h->list, compare_offsets);
+    TU_TRY(check_layout(h->c->name, h->count, h->list, data_size));
+    return add_tensors(h->c, h->count, h->list, data, h->file);
 }
 
 static tu_status read_header(contents *c, const unsigned char *bytes, size_t size, tu__safetensors *file) {
@@ -222,10 +256,11 @@ static tu_status read_header(contents *c, const unsigned char *bytes, size_t siz
                             length, size - prefix);
     const char *text = (const char *)bytes + prefix;
     if (length == 0 || *text != '{') return fail_corrupt(c->name, "its header does not start with '{'");
-    const tu__json_value *header;
-    TU_TRY(tu__json_parse(&c->arena, c->name, text, (size_t)length, &header));
-    TU_TRY(add_metadata(c, tu__json_member(header, "__metadata__"), file));
-    return read_tensors(c, header, bytes + prefix + length, size - prefix - length, file);
+    header h = {.c = c, .file = file};
+    tu_status status =
+        read_members(&h, text, (size_t)length, bytes + prefix + length, size - prefix - length);
+    tu__free(h.list);
+    return status;
 }
 
 static tu_status new_contents(const char *name, tu__safetensors *file, contents **c) {
@@ -248,52 +283,35 @@ tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size
     return status;
 }
 
-/* Maps the file for reading. Fails for special files; does not map empty ones. */
-static tu_status map_file(const char *path, void **mapping, size_t *size) {
-    *mapping = NULL;
-    *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat info;
-    if (fd < 0) {
-        tu_status status = errno == ENOENT || errno == ENOTDIR ? TU_NOT_FOUND : TU_IO;
-        return tu_fail(status, "cannot read '%s': %s", path, strerror(errno));
-    }
-    int failed = fstat(fd, &info);
-    if (failed == 0 && !S_ISREG(info.st_mode)) {
-        close(fd);
-        return tu_fail(TU_INVALID, "cannot read '%s': it is not a regular file", path);
-    }
-    if (failed == 0 && info.st_size > 0) {
-        *size = (size_t)info.st_size;
-        *mapping = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-        failed = *mapping == MAP_FAILED;
-    }
-    int reason = errno;
-    close(fd);
-    return failed ? tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(reason)) : TU_OK;
-}
-
-tu_status tu__safetensors_open(const char *path, tu__safetensors *file) {
-    void *mapping;
-    size_t size;
+tu_status tu__safetensors_open_in(const char *folder, const char *name, tu__safetensors *file) {
+    tu__mapped_file mapping;
     *file = (tu__safetensors){0};
-    TU_TRY(map_file(path, &mapping, &size));
-    tu_status status = tu__safetensors_parse(path, mapping ? mapping : "", size, file);
+    TU_TRY(tu__map_file_in(folder, name, &mapping));
+    tu_status status = tu__safetensors_parse(tu__file_path(folder, name).text,
+                                             mapping.bytes ? mapping.bytes : "", mapping.size, file);
     if (status != TU_OK) {
-        if (mapping) munmap(mapping, size);
+        tu__unmap_file(&mapping);
         return status;
     }
     contents *c = file->contents;
     c->mapping = mapping;
-    c->size = size;
     return TU_OK;
+}
+
+tu_status tu__safetensors_open(const char *path, tu__safetensors *file) {
+    return tu__safetensors_open_in(NULL, path, file);
+}
+
+tu_status tu__safetensors_intact(const tu__safetensors *file) {
+    const contents *c = file->contents;
+    return c ? tu__check_mapping(&c->mapping, c->name) : TU_OK;
 }
 
 void tu__safetensors_close(tu__safetensors *file) {
     contents *c = file->contents;
     *file = (tu__safetensors){0};
     if (!c) return;
-    if (c->mapping) munmap(c->mapping, c->size);
+    tu__unmap_file(&c->mapping);
     tu__arena_free(&c->arena);
     tu__free(c);
 }

@@ -18,7 +18,7 @@ enum {
     X("F6_E2M3", 6, TU__SAFETENSORS_UNSUPPORTED)                                                             \
     X("F6_E3M2", 6, TU__SAFETENSORS_UNSUPPORTED)                                                             \
     X("U8", 8, TU_U8)                                                                                        \
-    X("I8", 8, TU__SAFETENSORS_UNSUPPORTED)                                                                  \
+    X("I8", 8, TU_I8)                                                                                        \
     X("F8_E5M2", 8, TU__SAFETENSORS_UNSUPPORTED)                                                             \
     X("F8_E4M3", 8, TU__SAFETENSORS_UNSUPPORTED)                                                             \
     X("F8_E8M0", 8, TU__SAFETENSORS_UNSUPPORTED)                                                             \

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/save.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "io/safetensors_types.h"
@@ -110,54 +111,115 @@ static void write_entry(tu_json *json, const tu__named_tensor *tensor, uint64_t 
     tu_json_end_object(json);
 }
 
-static tu_status write_header(tu__text *header, size_t tensor_count, const tu__named_tensor *const *tensors,
-                              size_t metadata_count, const tu__metadata *metadata) {
+/* What a file contains; the tensors in the order of their data. */
+typedef struct file_parts {
+    size_t tensor_count, metadata_count;
+    const tu__named_tensor *const *tensors;
+    const tu__metadata *metadata;
+    const char *seal; /* NULL: none */
+} file_parts;
+
+static tu__named_tensor seal_tensor(const char *name, const void *digest) {
+    return (tu__named_tensor){name, {TU_U8, TU_SHAPE(TU__SHA256_BYTES)}, digest};
+}
+
+static tu_status write_header(tu__text *header, const file_parts *f) {
     tu_json json = tu__json_to_text(header);
     tu_json_begin_object(&json, NULL);
-    if (metadata_count > 0) {
+    if (f->metadata_count > 0) {
         tu_json_begin_object(&json, "__metadata__");
-        for (size_t i = 0; i < metadata_count; i++) tu_json_string(&json, metadata[i].key, metadata[i].value);
+        for (size_t i = 0; i < f->metadata_count; i++)
+            tu_json_string(&json, f->metadata[i].key, f->metadata[i].value);
         tu_json_end_object(&json);
     }
     uint64_t offset = 0;
-    for (size_t i = 0; i < tensor_count; i++) {
+    for (size_t i = 0; i < f->tensor_count; i++) {
         uint64_t begin = offset;
-        offset += tu_type_bytes(tensors[i]->type);
-        write_entry(&json, tensors[i], begin, offset);
+        offset += tu_type_bytes(f->tensors[i]->type);
+        write_entry(&json, f->tensors[i], begin, offset);
+    }
+    if (f->seal) {
+        const tu__named_tensor seal = seal_tensor(f->seal, NULL);
+        write_entry(&json, &seal, offset, offset + TU__SHA256_BYTES);
     }
     tu_json_end_object(&json);
     while (!header->failed && header->length % 8 != 0) tu__text_append(header, " ", 1);
     return tu_json_finish(&json) && !header->failed ? TU_OK : TU_NO_MEMORY;
 }
 
-static tu_status write_file(const char *path, const tu__text *header, size_t count,
-                            const tu__named_tensor *const *tensors) {
+typedef struct output {
+    tu__save save;
+    tu__sha256 *hash; /* of all bytes so far; NULL: not needed */
+} output;
+
+static void append(output *out, const void *bytes, size_t size) {
+    if (out->hash) tu__sha256_update(out->hash, bytes, size);
+    tu__save_append(&out->save, bytes, size);
+}
+
+static tu_status write_file(const char *folder, const char *path, const tu__text *header,
+                            const file_parts *f) {
     if (header->length > TU__SAFETENSORS_MAX_HEADER)
         return tu_fail(TU_INVALID, "cannot save '%s': its header has %zu bytes: expected at most %d", path,
                        header->length, TU__SAFETENSORS_MAX_HEADER);
-    unsigned char prefix[TU__SAFETENSORS_PREFIX_BYTES];
+    unsigned char prefix[TU__SAFETENSORS_PREFIX_BYTES], digest[TU__SHA256_BYTES];
     for (int i = 0; i < TU__SAFETENSORS_PREFIX_BYTES; i++)
         prefix[i] = (unsigned char)(header->length >> (8 * i));
-    tu__save save;
-    TU_TRY(tu__save_begin(&save, path));
-    tu__save_append(&save, prefix, sizeof prefix);
-    tu__save_append(&save, header->data, header->length);
+    tu__sha256 hash;
+    output out = {.hash = f->seal ? &hash : NULL};
+    if (out.hash) tu__sha256_init(out.hash);
+    TU_TRY(tu__save_begin_in(&out.save, folder, path));
+    append(&out, prefix, sizeof prefix);
+    append(&out, header->data, header->length);
+    for (size_t i = 0; i < f->tensor_count; i++)
+        append(&out, f->tensors[i]->data, tu_type_bytes(f->tensors[i]->type));
+    if (out.hash) {
+        tu__sha256_final(out.hash, digest);
+        tu__save_append(&out.save, digest, sizeof digest);
+    }
+    return tu__save_commit(&out.save);
+}
+
+static tu_status check_seal(const char *path, size_t count, const tu__named_tensor *tensors,
+                            const char *seal) {
+    if (!seal) return TU_OK;
+    const tu__named_tensor tensor = seal_tensor(seal, NULL);
     for (size_t i = 0; i < count; i++)
-        tu__save_append(&save, tensors[i]->data, tu_type_bytes(tensors[i]->type));
-    return tu__save_commit(&save);
+        if (strcmp(tensors[i].name, seal) == 0)
+            return tu_fail(TU_INVALID, "cannot save '%s': two tensors have the name '%s'", path, seal);
+    return check_tensor(path, &tensor);
+}
+
+static tu_status save_file(const char *folder, const char *path, size_t tensor_count,
+                           const tu__named_tensor *tensors, size_t metadata_count,
+                           const tu__metadata *metadata, const char *seal) {
+    const tu__named_tensor **sorted =
+        tu__alloc_array(tensor_count, sizeof *sorted, "the order of a file's tensors");
+    if (!sorted) return TU_NO_MEMORY;
+    const file_parts parts = {tensor_count, metadata_count, sorted, metadata, seal};
+    tu__text header = {0};
+    tu_status status = check_metadata(path, metadata_count, metadata);
+    if (status == TU_OK) status = check_seal(path, tensor_count, tensors, seal);
+    if (status == TU_OK) status = sort_tensors(path, tensor_count, tensors, sorted);
+    if (status == TU_OK) status = write_header(&header, &parts);
+    if (status == TU_OK) status = write_file(folder, path, &header, &parts);
+    tu__text_free(&header);
+    tu__free(sorted);
+    return status;
 }
 
 tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__named_tensor *tensors,
                                size_t metadata_count, const tu__metadata *metadata) {
-    const tu__named_tensor **sorted =
-        tu__alloc_array(tensor_count, sizeof *sorted, "the order of a file's tensors");
-    if (!sorted) return TU_NO_MEMORY;
-    tu__text header = {0};
-    tu_status status = check_metadata(path, metadata_count, metadata);
-    if (status == TU_OK) status = sort_tensors(path, tensor_count, tensors, sorted);
-    if (status == TU_OK) status = write_header(&header, tensor_count, sorted, metadata_count, metadata);
-    if (status == TU_OK) status = write_file(path, &header, tensor_count, sorted);
-    tu__text_free(&header);
-    tu__free(sorted);
-    return status;
+    return save_file(NULL, path, tensor_count, tensors, metadata_count, metadata, NULL);
+}
+
+tu_status tu__safetensors_save_sealed(const char *path, size_t tensor_count, const tu__named_tensor *tensors,
+                                      size_t metadata_count, const tu__metadata *metadata, const char *seal) {
+    return save_file(NULL, path, tensor_count, tensors, metadata_count, metadata, seal);
+}
+
+tu_status tu__safetensors_save_in(const char *folder, const char *name, size_t tensor_count,
+                                  const tu__named_tensor *tensors, size_t metadata_count,
+                                  const tu__metadata *metadata) {
+    return save_file(folder, name, tensor_count, tensors, metadata_count, metadata, NULL);
 }

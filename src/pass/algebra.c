@@ -150,7 +150,8 @@ static bool represents_all_of(tu_dtype wide, tu_dtype narrow) {
     case TU_BF16:
     case TU_F16: return wide == TU_F32 || wide == TU_F64;
     case TU_I32: return wide == TU_F64 || wide == TU_I64;
-    case TU_U8: return wide != TU_BOOL; /* 0 to 255 need 8 bits, which bf16 has */
+    case TU_U8: return wide != TU_BOOL && wide != TU_I8; /* 0 to 255 need 8 bits, which bf16 has */
+    case TU_I8: return wide != TU_BOOL && wide != TU_U8;
     default: return false;
     }
 }

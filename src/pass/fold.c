@@ -1,7 +1,8 @@
 /* Constant folding: computes a node whose inputs are all constant, with the operation's reference kernel.
  *
  * The device `ref` runs the same kernels, so there folding does not change a bit of the results. Results of up to 64
- * KiB are kept as constants. A result with equal elements becomes a fill node, which stores one number. Pointwise
+ * KiB are kept as constants. In a frozen graph they may have any size, but no more elements than the inputs, which may be
+ * freed then; large ones become shared data. A result with equal elements becomes a fill node, which stores one number. Pointwise
  * operations on fills, and operations that only move the elements of a fill, are computed for one element and give a
  * fill of any size. */
 #include <inttypes.h>
@@ -88,20 +89,23 @@ static bool can_fold(const tu__candidate *c) {
     const tu__op *op = tu__op_get(c->op);
     if (c->input_count == 0 || c->origin->output_count != 1 || op->code == TU__OP_CUSTOM) return false;
     if (op->traits & TU__COLLECTIVE) return false; /* the other ranks' values are not known */
-    if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MAX_BYTES)
-        return false;
-    int64_t elements = 0;
+    if (op->traits & (TU__RANDOM | TU__EFFECT)) return false;
+    int64_t elements = 0, weights = 0; /* of all inputs, and of those that are constants */
     for (uint32_t i = 0; i < c->input_count; i++) {
         if (!is_constant_or_fill(c->inputs[i])) return false;
-        elements += tu_shape_elements(tu_value_shape(c->inputs[i]));
-        if (elements > MAX_ELEMENTS) return false;
+        int64_t count = tu_shape_elements(tu_value_shape(c->inputs[i]));
+        elements += count;
+        if (tu__candidate_source(c, i)->op->code == TU__OP_CONSTANT) weights += count;
     }
-    return true;
+    tu_type out = c->origin->outputs[0];
+    bool is_small = tu_type_bytes(out) <= MAX_BYTES && elements <= MAX_ELEMENTS;
+    return is_small ||
+           (c->r->from->is_frozen && elements <= 2 * weights && tu_shape_elements(out.shape) <= weights);
 }
 
 static bool is_cheap(const tu__candidate *c, const tu__tensor *in) {
     const tu__op *op = tu__op_get(c->op);
-    if (!op->flops) return true;
+    if (!op->flops || c->r->from->is_frozen) return true;
     tu_type types[8]; /* an operation with a `flops` function has at most five inputs */
     if (c->input_count > 8) return false;
     for (uint32_t i = 0; i < c->input_count; i++) types[i] = in[i].type;
@@ -147,14 +151,18 @@ static tu_status replace_by_constant(tu__candidate *c, const tu__tensor *out) {
         replace_by_fill(c, out->data[0]);
         return tu_graph_status(c->r->to);
     }
-    void *data = tu__alloc(tu_type_bytes(out->type), "a constant");
+    size_t bytes = tu_type_bytes(out->type);
+    tu__shared_data *data = tu__shared_data_new(bytes, "a constant");
     if (!data) return TU_NO_MEMORY;
-    tu__store_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape), data);
+    tu__store_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape), data->data);
     struct tu__constant_attrs attrs = {.dtype = out->type.dtype, .shape = out->type.shape};
-    tu__node_request request = {
-        .op = TU__OP_CONSTANT, .attrs = &attrs, .data = data, .device = c->origin->device};
+    tu__node_request request = {.op = TU__OP_CONSTANT,
+                                .attrs = &attrs,
+                                .data = data->data,
+                                .shared = c->r->to->is_frozen || bytes > MAX_BYTES ? data : NULL,
+                                .device = c->origin->device};
     tu_status status = tu__simplify_make(c, NULL, &request, &c->replacement);
-    tu__free(data);
+    tu__shared_data_release(data);
     return status;
 }
 

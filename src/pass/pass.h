@@ -31,11 +31,14 @@ typedef struct tu__replication {
      * unit; NULL for a process alone. */
     uint32_t *first_replica_of;
     bool processes_share_memory; /* all of them */
+    char *
+        unequal_devices; /* a notice: results depend on which process has which device; owned by the unit; NULL: no */
     /* CENTRAL: the device of the variables; one of the unit's devices, may also be a replica. Process 0 has the
      * variables; in the others it is the device that receives their values. */
     const char *central;
     int invariant; /* number of shards of a batch; 0: one per replica */
     bool bf16_gradients;
+    int sum_threads; /* tu_graph.sum_threads of the replicas' graph */
 } tu__replication;
 
 /* Returns the number of replicas of all processes, and that of all processes before this one. */

@@ -6,14 +6,19 @@
  * steps of an optimizer need a longer mantissa. So every operation has a class, in the table below:
  *
  *   TO_HALF      its f32 inputs are cast to half, its output is half: matmul and convolution
- *   LIKE_INPUTS  half if any input is half already: pointwise operations, pooling, LRN, operations that move elements
- *   NORM         activations are half if the input is; parameters and statistics are f32
+ *   LIKE_INPUTS  half if any input is half already: pointwise operations, pooling, LRN, operations that move elements;
+ *                exception: the sum of two activations, below
+ *   NORM         activations are half if the input is; parameters and statistics are f32: also attention
  *   IN_F32       f32: softmax and losses, exponentials, linear algebra and the matmuls in its gradients, reductions
  *                to one number
  *   AS_BUILT     the types it was built with: leaves, variables, assignments, casts, random numbers, custom
  *                operations
  *
- * Three rules consider the neighbours of an operation:
+ * Four rules consider the neighbours of an operation:
+ *   - a sum of two activations of the same shape is IN_F32 if one of them is f32: a residual stream x + f(x) that begins
+ *     in f32 stays f32, and so does its gradient, which is a sum too. The errors of rounding the stream in every block
+ *     would add up. torch.autocast does the same. An activation is computed from an input of the graph: biases are not,
+ *     whatever the batch size, and are added as LIKE_INPUTS;
  *   - variables and their updates are f32 (master weights): pointwise operations on tensors of the variable's shape
  *     that lead to an assignment are IN_F32; a gradient is cast to f32 where it enters them;
  *   - a reduction whose result is reduced further to one number is IN_F32 too;
@@ -75,6 +80,9 @@ static const struct {
     {TU__OP_LAYER_NORM, NORM},
     {TU__OP_LAYER_NORM_GRAD, NORM},
 
+    {TU__OP_ATTENTION, NORM},
+    {TU__OP_ATTENTION_GRAD, NORM},
+
     {TU__OP_EXP, IN_F32},
     {TU__OP_EXPM1, IN_F32},
     {TU__OP_LOG, IN_F32},
@@ -117,6 +125,7 @@ typedef struct precision {
     tu_dtype half;
     precision_class *class; /* per node of the old graph */
     bool *is_marked;        /* per node: scratch of the rules below */
+    bool *is_narrow;        /* per node: it computes in half precision; of the nodes visited so far */
     tu__edge *narrowed,
         *widened; /* per output of the old graph: its cast to half, to f32; TU_NO_NODE: none yet */
 } precision;
@@ -210,23 +219,78 @@ static void widen_partial_reductions(precision *p) {
     }
 }
 
+/* True if the value is half. Normalisations and attention have f32 statistics, behind their first output. */
+static bool is_half(const precision *p, tu__edge from) {
+    return type_at(p->r.from, from).dtype == TU_F32 && p->is_narrow[from.node] &&
+           (p->class[from.node] != NORM || from.output == 0);
+}
+
+static bool has_half_input(const precision *p, const tu__node *node) {
+    for (uint32_t i = 0; i < node->input_count; i++)
+        if (is_half(p, node->inputs[i]) && !only_tests_sign(node, i)) return true;
+    return false;
+}
+
+/* True if the node computes in half precision. */
+static bool computes_in_half(const precision *p, const tu__node *node) {
+    switch (p->class[node->id]) {
+    case TO_HALF: return true;
+    case LIKE_INPUTS: return has_half_input(p, node);
+    case NORM: return is_half(p, node->inputs[0]);
+    default: return false;
+    }
+}
+
+/* True if the node adds two activations; `is_marked`: the node is computed from an input of the graph. */
+static bool adds_activations(const precision *p, const tu__node *node) {
+    if (node->op->code != TU__OP_ADD) return false;
+    for (uint32_t i = 0; i < 2; i++)
+        if (!tu_shape_equal(type_at(p->r.from, node->inputs[i]).shape, node->outputs[0].shape) ||
+            !p->is_marked[node->inputs[i].node])
+            return false;
+    return true;
+}
+
+/* Makes sums of an f32 and a half activation IN_F32. */
+static void widen_streams(precision *p) {
+    const tu_graph *graph = p->r.from;
+    for (uint32_t id = 0; id < graph->node_count; id++) {
+        const tu__node *node = graph->nodes[id];
+        p->is_marked[id] = node->op->code == TU__OP_INPUT;
+        for (uint32_t i = 0; i < node->input_count && !p->is_marked[id]; i++)
+            p->is_marked[id] = p->is_marked[node->inputs[i].node];
+        if (p->class[id] == LIKE_INPUTS && adds_activations(p, node) &&
+            is_half(p, node->inputs[0]) != is_half(p, node->inputs[1]))
+            p->class[id] = IN_F32;
+        p->is_narrow[id] = computes_in_half(p, node);
+    }
+}
+
 static tu_status classify(precision *p) {
     const tu_graph *graph = p->r.from;
     p->class = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->class, "a pass");
     p->is_marked = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->is_marked, "a pass");
-    if (!p->class || !p->is_marked) return TU_NO_MEMORY;
+    p->is_narrow = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->is_narrow, "a pass");
+    if (!p->class || !p->is_marked || !p->is_narrow) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++) p->class[i] = class_of(graph, graph->nodes[i]);
     mark_updates(p);
     widen_partial_reductions(p);
+    widen_streams(p);
     widen_before_f32_readers(p);
     return TU_OK;
 }
 
 /* ---- Casts ---- */
 
+static tu_value read_as(precision *p, tu__edge from, tu_dtype dtype, const tu__node *reader);
+
+/* Casts a value. A reshaped value is narrowed before it is reshaped: readers of either form then share one cast, which
+ * can be fused with the kernel that computes the value. */
 static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype dtype,
                           const tu__node *reader) {
     const tu__node *source = p->r.from->nodes[from.node];
+    bool reshapes = source->op->code == TU__OP_RESHAPE && dtype == p->half;
+    if (reshapes) value = read_as(p, source->inputs[0], dtype, reader);
     struct tu__cast_attrs cast = {.dtype = dtype};
     struct tu__fill_attrs fill = {.dtype = dtype, .shape = source->outputs[from.output].shape};
     tu__node_request request = {.op = TU__OP_CAST, .attrs = &cast, .inputs = &value, .input_count = 1};
@@ -234,6 +298,9 @@ static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype 
         fill.number = tu__round_to(dtype, tu__attrs(source, fill)->number);
         request = (tu__node_request){.op = TU__OP_FILL, .attrs = &fill};
     }
+    if (reshapes)
+        request = (tu__node_request){
+            .op = TU__OP_RESHAPE, .attrs = source->attrs, .inputs = &value, .input_count = 1};
     request.device = source->device || !reader ? source->device : reader->device;
     tu__text suffix = {0};
     if (from.output) tu__text_printf(&suffix, ":%u", from.output);
@@ -260,38 +327,16 @@ static tu_value read_as(precision *p, tu__edge from, tu_dtype dtype, const tu__n
 
 /* ---- Rewriting ---- */
 
-static bool is_half(const precision *p, tu__edge from) {
-    tu_value value = tu__rewrite_value(&p->r, from);
-    return tu_ok(value) && tu_value_dtype(value) == p->half;
-}
-
-static bool has_half_input(const precision *p, const tu__node *node) {
-    for (uint32_t i = 0; i < node->input_count; i++)
-        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && is_half(p, node->inputs[i]) &&
-            !only_tests_sign(node, i))
-            return true;
-    return false;
-}
-
-/* True if the node computes in half precision. */
-static bool computes_in_half(const precision *p, const tu__node *node) {
-    switch (p->class[node->id]) {
-    case TO_HALF: return true;
-    case LIKE_INPUTS: return has_half_input(p, node);
-    case NORM: return is_half(p, node->inputs[0]);
-    default: return false;
-    }
-}
-
 /* True if an input of such a node is half: for a normalisation only the activations, x and dy (input 4 of
- * gradients). */
+ * gradients); for an attention all but the logarithms. */
 static bool input_is_half(const precision *p, const tu__node *node, uint32_t input) {
+    if (node->op->code == TU__OP_ATTENTION_GRAD) return input != 2;
     return p->class[node->id] != NORM || input == 0 || input == 4;
 }
 
 static tu_status convert_node(precision *p, const tu__node *node, tu_value *inputs) {
     tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
-    bool narrow = computes_in_half(p, node);
+    bool narrow = p->is_narrow[node->id] = computes_in_half(p, node);
     for (uint32_t i = 0; i < node->input_count; i++)
         if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && !only_tests_sign(node, i))
             inputs[i] =
@@ -350,6 +395,7 @@ tu_status tu__pass_precision(tu__unit *unit) {
     }
     tu__free(p.class);
     tu__free(p.is_marked);
+    tu__free(p.is_narrow);
     tu__free(p.narrowed);
     tu__free(p.widened);
     return status == TU_OK ? tu__unit_drop_dead(unit) : status;

@@ -195,7 +195,9 @@ static tu_status init_replicator(tu__replicator *p, tu__unit *unit) {
     p->values = tu__arena_alloc(&p->arena, (outputs + 1) * sizeof *p->values);
     p->sharded = tu__arena_alloc(&p->arena, (count + 1) * sizeof(tu__sharding *));
     if (!p->values || !p->sharded) return TU_NO_MEMORY;
-    return tu__rewrite_begin(&p->r, graph);
+    TU_TRY(tu__rewrite_begin(&p->r, graph));
+    p->r.to->sum_threads = options->sum_threads;
+    return TU_OK;
 }
 
 static tu_status build_replicas(tu__replicator *p, size_t *kept_count, tu__edge **kept) {

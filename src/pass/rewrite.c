@@ -29,6 +29,8 @@ tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from) {
     }
     for (size_t i = 0; i < outputs; i++) r->map[i] = (tu__edge){.node = TU_NO_NODE};
     tu_set_training(r->to, tu_training(from));
+    r->to->is_frozen = from->is_frozen;
+    r->to->sum_threads = from->sum_threads;
     return TU_OK;
 }
 
@@ -84,6 +86,7 @@ tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node,
                               .inputs = inputs,
                               .input_count = node->input_count,
                               .data = node->data,
+                              .shared = node->shared,
                               .custom = node->custom,
                               .flags = node->flags,
                               .device = node->device,

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "graph/attrs.h"
 
 enum {
     MIXED = -1,
@@ -98,14 +99,38 @@ static int map_crop(const tu__sharding *s, uint32_t input, int axis) {
     return input == 0 ? map_pool(s, input, axis) : axis == 0 ? 0 : MIXED;
 }
 
+/* True if the first axis of the operands contains blocks of several networks. */
+static bool is_stacked(const tu__sharding *s) {
+    tu__field field = tu__first_field(s->node->op, s->node->attrs);
+    for (; field.attr; field = tu__next_field(field))
+        if (strcmp(field.attr->name, "members") == 0) return tu__field_i64(field, 0) > 0;
+    return false;
+}
+
 static int map_conv(const tu__sharding *s, uint32_t input, int axis) {
-    (void)s;
+    if (is_stacked(s)) return MIXED;
     return input == 0 && axis == 0 ? 0 : MIXED;
 }
 
-static int map_conv_dw(const tu__sharding *s, uint32_t input, int axis) {
+static int map_matmul_int8(const tu__sharding *s, uint32_t input, int axis) {
+    (void)s;
+    return (int)input == axis ? axis : MIXED; /* rows of a, columns of b */
+}
+
+/* Sums and a residual [..., c], factors and bias [c]. */
+static int map_requantize(const tu__sharding *s, uint32_t input, int axis) {
+    return input == 0 || input == 3 ? keep_except_last(s, input, axis) : MIXED;
+}
+
+/* Images [n,h,w,c] -> [n,c]. */
+static int map_mean_int8(const tu__sharding *s, uint32_t input, int axis) {
     (void)s, (void)input;
-    return axis == 0 ? SUMMED : MIXED;
+    return axis == 0 ? 0 : axis == 3 ? 1 : MIXED;
+}
+
+static int map_conv_dw(const tu__sharding *s, uint32_t input, int axis) {
+    (void)input;
+    return axis == 0 && !is_stacked(s) ? SUMMED : MIXED;
 }
 
 /* a [..., m, k] b [..., k, n] -> [..., m, n], either stored transposed */
@@ -155,6 +180,7 @@ static int map_cross_entropy(const tu__sharding *s, uint32_t input, int axis) {
 
 /* x [..., c], gamma [c], beta [c]; or x, gamma, mean, variance, dy */
 static int map_batch_norm(const tu__sharding *s, uint32_t input, int axis) {
+    if (is_stacked(s)) return MIXED;
     return input == 0 || input == 4 ? keep_except_last(s, input, axis) : MIXED;
 }
 
@@ -165,6 +191,12 @@ static int map_layer_norm(const tu__sharding *s, uint32_t input, int axis) {
     if (is_statistic) return axis;
     if (input != 0 && input != 4) return MIXED;
     return axis < shape_of(s, input).rank - axes ? axis : MIXED;
+}
+
+/* x [b, t, 3, h, d] -> y [b, t, h, d], l [b, h, t]: samples are independent. */
+static int map_attention(const tu__sharding *s, uint32_t input, int axis) {
+    (void)s, (void)input;
+    return axis == 0 ? 0 : MIXED;
 }
 
 static int map_transpose(const tu__sharding *s, uint32_t input, int axis) {
@@ -218,6 +250,7 @@ static const axis_rule rules[] = {
     {TU__OP_COPY, keep_axis, NULL, 0},
     {TU__OP_ONE_HOT, keep_axis, NULL, 0},
     {TU__OP_RANDOM, keep_axis, NULL, 0},
+    {TU__OP_RANDOM_MEMBERS, mix_axis, "draws numbers for several networks", 0},
     {TU__OP_ASSIGN, mix_axis, "stores samples in a variable", 0},
     {TU__OP_CUSTOM, mix_axis, "is a custom operation over all samples", 0},
 
@@ -257,6 +290,15 @@ static const axis_rule rules[] = {
     {TU__OP_CROP, map_crop, "slides over samples", 0},
     {TU__OP_CROP_GRAD, map_crop, "slides over samples", 0},
 
+    {TU__OP_QUANTIZE, keep_axis, NULL, 0},
+    {TU__OP_DEQUANTIZE, keep_axis, NULL, 0},
+    {TU__OP_CONV2D_INT8, map_conv, "slides over samples", 0},
+    {TU__OP_MATMUL_INT8, map_matmul_int8, "adds products of samples", 0},
+    {TU__OP_REQUANTIZE, map_requantize, "uses samples as channels", 0},
+    {TU__OP_REQUANTIZE_ADD, map_requantize, "uses samples as channels", 0},
+    {TU__OP_ADD_INT8, keep_axis, NULL, 0},
+    {TU__OP_MEAN_INT8, map_mean_int8, "takes the mean over samples", 0},
+
     {TU__OP_BATCH_NORM, map_batch_norm, "uses samples as channels", TU__PER_SHARD},
     {TU__OP_BATCH_NORM_GRAD, map_batch_norm, "uses samples as channels", TU__PARTIAL},
     {TU__OP_LAYER_NORM, map_layer_norm, "normalises over samples", 0},
@@ -267,6 +309,9 @@ static const axis_rule rules[] = {
     {TU__OP_LOG_SOFTMAX, keep_except_axis_attr, "normalises over samples", 0},
     {TU__OP_CROSS_ENTROPY, map_cross_entropy, "uses samples as classes", 0},
     {TU__OP_CROSS_ENTROPY_GRAD, map_cross_entropy, "uses samples as classes", 0},
+
+    {TU__OP_ATTENTION, map_attention, "attends to other samples", 0},
+    {TU__OP_ATTENTION_GRAD, map_attention, "attends to other samples", 0},
 
     {TU__OP_RESHAPE, map_reshape, "merges the sample axis with an axis before it", 0},
     {TU__OP_BROADCAST, align_last_axes, NULL, 0},
@@ -293,6 +338,12 @@ static const axis_rule *find_rule(const tu__op *op) {
 /* ---- Applying a rule ---- */
 
 static tu_status fail_not_shardable(const tu__sharding *s, uint32_t input, const char *reason) {
+    if (!s->strategy)
+        return tu_fail(TU_UNSUPPORTED,
+                       "the batch size of this model cannot be changed: %s '%s' %s (axis %d of input %" PRIu32
+                       ", %s)",
+                       s->node->op->name, s->node->name, reason, s->in[input], input,
+                       tu__type_string(tu_edge_type(s->graph, s->node->inputs[input])));
     return tu_fail(TU_UNSUPPORTED,
                    "strategy '%s' does not support this network: %s '%s' %s (axis %d of input %" PRIu32
                    ", %s), and the samples are %s; use strategy 'single'%s",

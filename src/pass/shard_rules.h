@@ -20,8 +20,9 @@ enum { TU__MAX_SHARD_OUTPUTS = 3 };
 
 /* How one operation with a sharded operand is computed. */
 typedef struct tu__sharding {
-    const char *strategy; /* its name, for messages */
-    bool invariant;       /* the number of shards does not depend on the number of devices */
+    const char
+        *strategy;  /* its name, for messages; NULL: the graph gets another batch size (infer/rebatch.c) */
+    bool invariant; /* the number of shards does not depend on the number of devices */
     const tu_graph *graph;
     const tu__node *node;
     int64_t samples; /* number of samples in the whole batch */

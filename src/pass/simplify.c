@@ -62,7 +62,10 @@ static uint64_t hash_node(const tu__node *node) {
         tu__edge edge = ordered_input(node->op, node->inputs, i);
         hash = hash_bytes(hash, &edge, sizeof edge);
     }
-    if (node->data) hash = hash_bytes(hash, node->data, tu_type_bytes(node->outputs[0]));
+    if (node->shared)
+        hash = hash_bytes(hash, &node->shared->id, sizeof node->shared->id);
+    else if (node->data)
+        hash = hash_bytes(hash, node->data, tu_type_bytes(node->outputs[0]));
     return hash ^ hash >> 29;
 }
 
@@ -80,6 +83,7 @@ static bool equal_nodes(const tu__node *a, const tu__node *b) {
         if (x.node != y.node || x.output != y.output) return false;
     }
     /* Equal attributes: equal types. */
+    if (a->shared || b->shared) return a->shared == b->shared;
     return !a->data || memcmp(a->data, b->data, tu_type_bytes(a->outputs[0])) == 0;
 }
 
@@ -135,6 +139,7 @@ tu_status tu__simplify_make(tu__candidate *c, const char *inserted, const tu__no
                     .outputs = origin->outputs,
                     .attrs = request->attrs,
                     .data = request->data,
+                    .shared = request->shared,
                     .custom = request->custom,
                     .device = request->device,
                     .group = request->group,

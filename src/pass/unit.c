@@ -53,6 +53,7 @@ void tu__unit_end(tu__unit *unit) {
     tu__free(unit->fetch);
     tu__free(unit->kept);
     tu__free(unit->replication.first_replica_of);
+    tu__free(unit->replication.unequal_devices);
     *unit = (tu__unit){0};
 }
 

@@ -15,7 +15,7 @@ static bool is_instead_of_gpus(const tu_program *program, size_t index) {
 
 /* Joins the notices that are not NULL; NULL if all are. The text lives until the next call in this thread. */
 static const char *join_notices(size_t count, const char *const *notices) {
-    static _Thread_local char joined[1600];
+    static _Thread_local char joined[2400];
     size_t used = 0;
     for (size_t i = 0; i < count; i++)
         if (notices[i] && used < sizeof joined)
@@ -44,9 +44,9 @@ static bool computes_f16(const tu_program *program, size_t index) {
 }
 
 /* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matmul is 80 times
- * slower than in f32. */
+ * slower than in f32. The graph of a model has its casts already. */
 static const char *slow_type_notice(const tu_program *program, size_t index) {
-    bool is_slow = program->unit.precision == TU__PRECISION_F16 &&
+    bool is_slow = (program->unit.precision == TU__PRECISION_F16 || program->unit.graph->is_frozen) &&
                    strcmp(program->devices[index]->api->kind, "cpu") == 0 && computes_f16(program, index);
     return is_slow
                ? "f16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
@@ -70,7 +70,8 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
     TU_TRY(inspect(device, &full.threads, &own_notice));
     const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_gpu_reason() : NULL,
                                    own_notice, slow_type_notice(program, index),
-                                   index == 0 && program->host_notice[0] ? program->host_notice : NULL};
+                                   index == 0 && program->host_notice[0] ? program->host_notice : NULL,
+                                   index == 0 ? program->unit.replication.unequal_devices : NULL};
     full.notice = join_notices(sizeof notices / sizeof *notices, notices);
     TU__COPY_SIZED(report, full);
     return TU_OK;

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/json_read.h"
+#include "base/open_file.h"
 #include "base/save.h"
 #include "run/program.h"
 
@@ -101,22 +102,9 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
     return c->diff.failed ? TU_NO_MEMORY : TU_OK;
 }
 
-static tu_status read_file(const char *path, tu__text *text) {
-    FILE *file = fopen(path, "rb");
-    if (!file) return tu_fail(TU_IO, "cannot read the placement lock file '%s': %s", path, strerror(errno));
-    char chunk[65536];
-    size_t got;
-    while ((got = fread(chunk, 1, sizeof chunk, file)) > 0 && text->length < MAX_LOCK_BYTES)
-        tu__text_append(text, chunk, got);
-    bool failed = ferror(file);
-    fclose(file);
-    if (failed) return tu_fail(TU_IO, "cannot read the placement lock file '%s': %s", path, strerror(errno));
-    return text->failed ? TU_NO_MEMORY : TU_OK;
-}
-
 static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
     const tu__json_value *lock;
-    TU_TRY(read_file(c->path, text));
+    TU_TRY(tu__read_file(NULL, c->path, MAX_LOCK_BYTES, text));
     TU_TRY(tu__json_parse(arena, c->path, tu__text_string(text), text->length, &lock));
     c->is_in_lock = tu__arena_alloc(arena, c->program->unit.graph->node_count + (size_t)1);
     if (!c->is_in_lock) return TU_NO_MEMORY;

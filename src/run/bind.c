@@ -15,52 +15,93 @@ static size_t aligned_bytes(const tu__partition *partition, uint32_t buffer) {
     return (partition->plan->buffers[buffer].bytes + 63) & ~(size_t)63;
 }
 
-static bool is_constant(const tu_program *p, const tu__leaf *leaf) {
-    return p->unit.graph->nodes[leaf->node]->op->code == TU__OP_CONSTANT;
+static const tu__node *constant_of(const tu_program *p, const tu__leaf *leaf) {
+    const tu__node *node = p->unit.graph->nodes[leaf->node];
+    return node->op->code == TU__OP_CONSTANT ? node : NULL;
 }
 
-/* Uploads the constants of a partition into one block of device memory. */
-static tu_status upload_constants(const tu_program *p, const tu__partition *partition, size_t bytes,
-                                  void **block) {
+static bool is_own_constant(const tu_program *p, const tu__leaf *leaf) {
+    const tu__node *node = constant_of(p, leaf);
+    return node && !node->shared;
+}
+
+/* Uploads the constants that belong to the graph alone into one block of device memory. */
+static tu_status upload_own_constants(const tu_program *p, const tu__partition *partition, void **block) {
     const tu__device *d = partition->device;
-    void *created;
-    TU_TRY(d->api->allocate(d->instance, false, bytes, &created));
-    char *next = created;
+    size_t bytes = 0, offset = 0;
+    for (uint32_t i = 0; i < partition->leaf_count; i++)
+        if (is_own_constant(p, &partition->leaves[i]))
+            bytes += aligned_bytes(partition, partition->leaves[i].buffer);
+    if (!bytes) return TU_OK;
+    TU_TRY(tu__device_allocate(partition->device, bytes, block));
+    void *created = *block;
     for (uint32_t i = 0; i < partition->leaf_count; i++) {
         const tu__leaf *leaf = &partition->leaves[i];
-        if (!is_constant(p, leaf)) continue;
-        tu_status status = tu__upload(d, next, p->unit.graph->nodes[leaf->node]->data,
-                                      partition->plan->buffers[leaf->buffer].bytes);
-        if (status != TU_OK) {
-            d->api->release(d->instance, created);
-            return status;
-        }
-        next += aligned_bytes(partition, leaf->buffer);
+        if (!is_own_constant(p, leaf)) continue;
+        TU_TRY(tu__upload(d, (char *)created + offset, p->unit.graph->nodes[leaf->node]->data,
+                          partition->plan->buffers[leaf->buffer].bytes));
+        offset += aligned_bytes(partition, leaf->buffer);
     }
-    *block = created;
     return TU_OK;
 }
 
-/* Constants exist once per program, whatever the number of sessions. */
+static tu_status keep_shared_constants(const tu_program *p, const tu__partition *partition, void ***shared) {
+    *shared = tu__alloc_array((size_t)partition->leaf_count + 1, sizeof **shared, "a program");
+    if (!*shared) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < partition->leaf_count; i++) {
+        const tu__node *node = constant_of(p, &partition->leaves[i]);
+        if (node && node->shared)
+            TU_TRY(tu__device_constant_keep(partition->device, node->shared, &(*shared)[i]));
+    }
+    return TU_OK;
+}
+
+static void release_constants(const tu_program *p, size_t index) {
+    const tu__partition *partition = &p->partitions[index];
+    const tu__device *d = partition->device;
+    tu__bound_constants *bound = &p->constants[index];
+    for (uint32_t i = 0; bound->shared && i < partition->leaf_count; i++)
+        if (bound->shared[i])
+            tu__device_constant_release(partition->device,
+                                        p->unit.graph->nodes[partition->leaves[i].node]->shared);
+    if (bound->block) d->api->release(d->instance, bound->block);
+    tu__free(bound->shared);
+    *bound = (tu__bound_constants){0};
+}
+
+void tu__program_free_constants(tu_program *p) {
+    for (size_t i = 0; p->constants && i < p->device_count; i++) release_constants(p, i);
+}
+
+/* Called with the program's lock. */
+static tu_status create_constants(const tu_program *p, size_t index) {
+    const tu__partition *partition = &p->partitions[index];
+    tu__bound_constants *bound = &p->constants[index];
+    if (bound->are_bound) return TU_OK;
+    tu_status status = upload_own_constants(p, partition, &bound->block);
+    if (status == TU_OK) status = keep_shared_constants(p, partition, &bound->shared);
+    bound->are_bound = status == TU_OK;
+    if (status != TU_OK) release_constants(p, index);
+    return status;
+}
+
+/* Constants exist once per program, whatever the number of sessions; shared data once per device. */
 static tu_status bind_constants(tu_program *p, tu__part *part) {
     const tu__partition *partition = part->partition;
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < partition->leaf_count; i++)
-        if (is_constant(p, &partition->leaves[i]))
-            bytes += aligned_bytes(partition, partition->leaves[i].buffer);
-    if (!bytes) return TU_OK;
     pthread_mutex_lock(&p->lock);
-    tu_status status =
-        p->constants[part->index] ? TU_OK : upload_constants(p, partition, bytes, &p->constants[part->index]);
+    tu_status status = create_constants(p, part->index);
     pthread_mutex_unlock(&p->lock);
-    char *next = p->constants[part->index];
-    for (uint32_t i = 0; status == TU_OK && i < partition->leaf_count; i++) {
+    TU_TRY(status);
+    const tu__bound_constants *bound = &p->constants[part->index];
+    char *next = bound->block;
+    for (uint32_t i = 0; i < partition->leaf_count; i++) {
         uint32_t buffer = partition->leaves[i].buffer;
-        if (!is_constant(p, &partition->leaves[i])) continue;
+        if (bound->shared[i]) part->addresses[buffer] = bound->shared[i];
+        if (!is_own_constant(p, &partition->leaves[i])) continue;
         part->addresses[buffer] = next;
         next += aligned_bytes(partition, buffer);
     }
-    return status;
+    return TU_OK;
 }
 
 /* Finds the variable of a node, or its mirror on the partition's device, and moves it there. */
@@ -95,9 +136,8 @@ static tu_status allocate_staging(tu__part *part) {
     for (uint32_t i = 0; i < partition->update_count; i++) {
         const tu__update *u = &partition->updates[i];
         if (u->staging_buffer == TU_NO_NODE || part->updates[i].staging) continue;
-        TU_TRY(part->device->api->allocate(part->device->instance, false,
-                                           partition->plan->buffers[u->buffer].bytes,
-                                           &part->updates[i].staging));
+        TU_TRY(tu__device_allocate(part->device, partition->plan->buffers[u->buffer].bytes,
+                                   &part->updates[i].staging));
     }
     return TU_OK;
 }
@@ -340,6 +380,7 @@ static tu_status bind_buffers(tu__execution *e, tu_state *state) {
     for (size_t i = 0; i < p->device_count; i++) {
         tu__part *part = &e->parts[i];
         TU_TRY(tu__session_device_scratch(part->on, part->partition->memory.scratch_bytes));
+        if (p->unit.graph->is_frozen) TU_TRY(tu__session_device_pool(part->on));
         TU_TRY(bind_constants(p, part));
         TU_TRY(bind_variables(p, part, state));
         TU_TRY(allocate_staging(part));

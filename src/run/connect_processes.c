@@ -20,6 +20,10 @@ static tu_status check(void *group) {
     return tu__group_check(group);
 }
 
+static void progress(void *group) {
+    atomic_fetch_add(&((tu_process_group *)group)->arrivals, 1);
+}
+
 /* ---- Agreement ---- */
 
 typedef struct answer {
@@ -90,7 +94,8 @@ static tu_status connect_devices(tu_program *p) {
                                   .timeout = g->timeout,
                                   .gather = gather,
                                   .check = check,
-                                  .context = p->group};
+                                  .context = p->group,
+                                  .progress = progress};
     const tu_collective nothing = {.struct_size = sizeof nothing, .processes = &p->processes};
     tu_executable *connection;
     TU_TRY(d->api->build_collective(d->instance, NULL, &nothing, &connection));

@@ -108,8 +108,10 @@ tu_status tu__bind(tu__execution *e, tu_state *state);
 bool tu__is_bound(const tu__execution *e, const tu_state *state);
 /* bind.c: builds the parts of all ranks in collectives, if they are not built yet. */
 tu_status tu__build_collectives(tu__execution *e);
-/* bind.c: frees what binding has created. */
+/* bind.c: frees what binding has created for an execution. */
 void tu__unbind(tu__execution *e);
+/* bind.c: frees what binding has created for all executions of a program. */
+void tu__program_free_constants(tu_program *p);
 /* bind.c: called before every step, or many submitted steps, and after they have succeeded. Maintain which mirrors
  * equal their variables, and the state's next sample. */
 void tu__begin_updates(tu__execution *e);

@@ -105,7 +105,7 @@ static tu__collective_kind kind_of_portion(tu__collective_kind kind) {
 }
 
 /* The values of one element type in a portion. */
-static tu__group_work work_of(portion *p, uint32_t index, double deadline) {
+static tu__group_work work_of(portion *p, uint32_t index) {
     const tu__communicator *c = communicator_of(p->of);
     uint32_t rank = tu__communicator_rank_of_portion(c, p->index);
     return (tu__group_work){.kind = kind_of_portion(c->kind),
@@ -113,17 +113,16 @@ static tu__group_work work_of(portion *p, uint32_t index, double deadline) {
                             .what = &tu__communicator_of_rank(c, p->index)[index],
                             .load = load,
                             .store = store,
-                            .context = p,
-                            .deadline = deadline};
+                            .context = p};
 }
 
 /* Performs part `part` of `parts` of all portions. */
 static tu_status perform(tu_process_group *group, tu__group_collective *g, uint32_t part, uint32_t parts,
-                         double deadline, double *waited) {
+                         double *waited) {
     const tu__communicator *c = communicator_of(g);
     for (portion p = {.of = g}; p.index < tu__communicator_portion_count(c); p.index++)
         for (uint32_t i = 0; i < c->combination_count; i++) {
-            const tu__group_work work = work_of(&p, i, deadline);
+            const tu__group_work work = work_of(&p, i);
             TU_TRY(tu__group_perform_part(group, &work, part, parts, waited));
         }
     return TU_OK;
@@ -131,7 +130,7 @@ static tu_status perform(tu_process_group *group, tu__group_collective *g, uint3
 
 static tu_status perform_on_host(tu_process_group *group, tu__group_collective *g) {
     double waited = 0;
-    return perform(group, g, 0, 1, group->deadline, &waited);
+    return perform(group, g, 0, 1, &waited);
 }
 
 typedef struct launched {
@@ -164,6 +163,7 @@ static tu_status reduce_on_devices(tu_process_group *group, const tu__group_coll
 static tu_status run(tu_process_group *group, void *context) {
     tu__group_collective *g = context;
     TU_TRY(wait_for_devices(g));
+    tu__group_progress(group); /* only now the process waits for others */
     double began = tu__trace_now(g->execution);
     TU_TRY(g->collective->path == TU__COLLECTIVE_BY_DEVICES ? reduce_on_devices(group, g)
                                                             : perform_on_host(group, g));
@@ -283,7 +283,7 @@ void tu__group_begin_step(tu__execution *e) {
 
 void tu__group_end_step(tu__execution *e, tu_status status) {
     if (!e->program->group) return;
-    if (status != TU_OK && status != TU_LOST) tu__group_fail(e->program->group, tu_message());
+    if (status != TU_OK && status != TU_LOST) tu__group_fail(e->program->group, status, tu_message());
     pthread_mutex_lock(&e->group.lock);
     while (e->group.running) pthread_cond_wait(&e->group.idle, &e->group.lock);
     pthread_mutex_unlock(&e->group.lock);
@@ -310,7 +310,7 @@ tu_status tu__group_collective_await(tu__execution *e, tu__part *part, const tu_
     atomic_fetch_add(&e->program->group->awaiting, 1);
     bool in_time = tu__run_sync_wait(&e->sync, part->index, member->done);
     atomic_fetch_sub(&e->program->group->awaiting, 1);
-    if (!in_time) return tu__group_fail_late(e->program->group);
+    if (!in_time) return tu__group_fail_late(e->program->group, e->sync.timeout);
     tu__trace_add(e, TU__SPAN_COLLECTIVE_WAIT, part->index, member->membership, began);
     return TU_OK;
 }
@@ -343,8 +343,8 @@ tu_status tu__group_collective_run(tu__execution *e, const tu__part *part, const
     enter(e, c);
     atomic_fetch_add(&group->awaiting, 1);
     tu__parallel_setting saved = tu__parallel_begin(part->device->threads);
-    tu_status status = perform(group, &e->group.list[c->index], (uint32_t)(member - c->members), c->ranks,
-                               tu__now() + group->timeout, &waited);
+    tu_status status =
+        perform(group, &e->group.list[c->index], (uint32_t)(member - c->members), c->ranks, &waited);
     tu__parallel_end(saved);
     atomic_fetch_sub(&group->awaiting, 1);
     leave(e, c);

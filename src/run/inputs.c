@@ -107,7 +107,7 @@ static tu_status check_generated(const tu_program *p, const tu__feed *feed) {
 
 /* ---- Sources of the data ---- */
 
-static tu_status allocate_lists(tu__execution *e) {
+tu_status tu__inputs_allocate(tu__execution *e) {
     tu__inputs *in = &e->inputs;
     if (!in->list) in->list = tu__alloc_array(e->program->feed_count, sizeof *in->list, "inputs");
     if (!in->feeds) in->feeds = tu__alloc_array(e->program->feed_count, sizeof *in->feeds, "inputs");
@@ -243,7 +243,7 @@ static tu_status allocate_block(tu__execution *e, size_t steps, size_t *chunk) {
 }
 
 tu_status tu__inputs_begin(tu__execution *e, const tu__feed_list *feeds, size_t steps, size_t *chunk) {
-    TU_TRY(allocate_lists(e));
+    TU_TRY(tu__inputs_allocate(e));
     TU_TRY(find_sources(e, feeds));
     return allocate_block(e, steps, chunk);
 }

@@ -35,6 +35,8 @@ typedef struct tu__inputs {
 
 /* Checks the feeds of a call. */
 tu_status tu__inputs_check(const tu_program *program, const tu__feed_list *feeds, size_t steps);
+/* Allocates what all calls need. */
+tu_status tu__inputs_allocate(tu__execution *e);
 /* Begins a call of `steps` steps. Sets `*chunk` to the number of steps that tu__inputs_fill can prepare at once. */
 tu_status tu__inputs_begin(tu__execution *e, const tu__feed_list *feeds, size_t steps, size_t *chunk);
 /* Sets `feeds` for steps done … done + steps - 1 of the call. */

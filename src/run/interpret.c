@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "base/thread_pool.h"
 #include "run/perform_collective.h"
 #include "run/table.h"
 #include "run/trace.h"
@@ -303,7 +304,7 @@ static bool ends_with_commit(const tu__execution *e, const tu__partition *partit
 }
 
 /* Executes the compute queue of a partition up to its tail. */
-static void run_part(void *argument) {
+static void execute_part(void *argument) {
     const tu__job *job = argument;
     tu__execution *e = job->execution;
     tu__part *part = job->part;
@@ -320,6 +321,21 @@ static void run_part(void *argument) {
     if (tu__run_sync_is_aborted(&e->sync)) tu__finish_failed_copies(e, part, TU__COMPUTE_THREAD);
     if (status == TU_OK && synchronized == TU_OK) atomic_store(&part->current_command, tail);
     if (status == TU_OK && synchronized != TU_OK) tu__run_sync_abort(&e->sync, synchronized);
+}
+
+/* Executes a compute queue, with the threads of the session's pool if the graph is frozen. */
+static void run_part(void *argument) {
+    const tu__job *job = argument;
+    tu__thread_pool *pool = job->execution->program->unit.graph->is_frozen ? job->part->on->pool : NULL;
+    if (!pool) {
+        execute_part(argument);
+        return;
+    }
+    tu__thread_pool_begin(pool);
+    tu__parallel_use_pool(pool);
+    execute_part(argument);
+    tu__parallel_use_pool(NULL);
+    tu__thread_pool_end(pool);
 }
 
 /* Uploads the inputs of idle partitions, which have no thread. The user may fetch them. */

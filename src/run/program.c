@@ -266,16 +266,11 @@ static bool is_stuck(const tu_program *program) {
     return false;
 }
 
-static void free_constants(const tu_program *p) {
-    for (size_t i = 0; p->constants && i < p->device_count; i++)
-        if (p->constants[i]) p->devices[i]->api->release(p->devices[i]->instance, p->constants[i]);
-}
-
 void tu_program_free(tu_program *program) {
     if (!program || is_stuck(program)) return;
     tu__program_free_executions(program);
     tu__disconnect_processes(program);
-    free_constants(program);
+    tu__program_free_constants(program);
     if (program->partitions) tu__partitions_free(program->device_count, program->partitions);
     tu__collectives_free(&program->collectives);
     tu__unit_end(&program->unit);

@@ -19,6 +19,13 @@ typedef struct tu__feed {
     size_t offset, total_bytes;
 } tu__feed;
 
+/* The constants of a partition in device memory. */
+typedef struct tu__bound_constants {
+    void *block;   /* the data of those that belong to the graph alone; NULL: there are none */
+    void **shared; /* per leaf: the address of its shared data; NULL: it has none */
+    bool are_bound;
+} tu__bound_constants;
+
 typedef struct tu__trace tu__trace; /* trace.h */
 
 struct tu_program {
@@ -51,9 +58,9 @@ struct tu_program {
     tu__trace *trace; /* of runs in the default session; NULL if the program is not traced */
 
     /* What binding creates once for all sessions. */
-    pthread_mutex_t lock; /* guards the two below */
-    void **constants; /* per partition: device memory with the data of all its constants; NULL: none yet */
-    struct tu__execution *executions; /* the first one created is that of the default session */
+    pthread_mutex_t lock;                  /* guards the two below */
+    struct tu__bound_constants *constants; /* per partition */
+    struct tu__execution *executions;      /* the first one created is that of the default session */
 };
 
 /* True if the input contains the sample ordinals, which the engine generates if they are not fed. */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "run/execution.h"
+#include "run/program_memory.h"
 
 static bool is_read_as_leaf(const tu__partition *partition, uint32_t node) {
     for (uint32_t i = 0; i < partition->leaf_count; i++)
@@ -83,6 +84,13 @@ static void add_leaves(peak_items *list, const tu_graph *g, const tu__partition 
     }
 }
 
+/* Returns the bytes of what the plan keeps, such as packed weights. Plans of older devices have no such field. */
+static size_t resident_bytes(const tu__partition *partition) {
+    const tu_plan *plan = partition->plan;
+    size_t end = offsetof(tu_plan, resident_bytes) + sizeof plan->resident_bytes;
+    return plan->struct_size >= end ? plan->resident_bytes : 0;
+}
+
 static uint64_t overhead_of(const tu__device *device) {
     tu_device_info info = TU_SIZED(tu_device_info);
     bool described =
@@ -93,6 +101,8 @@ static uint64_t overhead_of(const tu__device *device) {
 static void add_all_items(peak_items *list, const tu_program *program, size_t index) {
     add_scratch(list, program->unit.graph, &program->partitions[index]);
     add_leaves(list, program->unit.graph, &program->partitions[index]);
+    size_t resident = resident_bytes(&program->partitions[index]);
+    if (resident) add_item(list, (tu_memory_item){0, TU_MEMORY_CONSTANT, "packed weights", {0}, resident});
     uint64_t overhead = overhead_of(program->devices[index]);
     if (overhead)
         add_item(list, (tu_memory_item){0, TU_MEMORY_OVERHEAD, "context and libraries", {0}, overhead});
@@ -141,12 +151,32 @@ static size_t variable_bytes(const tu_program *p, const tu__partition *partition
     return bytes;
 }
 
-/* Returns the bytes of the constants and of the staging buffers of updates. */
-static size_t constant_bytes(const tu_program *p, const tu__partition *partition) {
+/* Returns the bytes of the constants that have shared data, or of those that do not. */
+static size_t constant_leaf_bytes(const tu_program *p, const tu__partition *partition, bool is_shared) {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < partition->leaf_count; i++)
-        if (p->unit.graph->nodes[partition->leaves[i].node]->op->code == TU__OP_CONSTANT)
+    for (uint32_t i = 0; i < partition->leaf_count; i++) {
+        const tu__node *node = p->unit.graph->nodes[partition->leaves[i].node];
+        if (node->op->code == TU__OP_CONSTANT && (node->shared != NULL) == is_shared)
             bytes += (partition->plan->buffers[partition->leaves[i].buffer].bytes + 63) & ~(size_t)63;
+    }
+    return bytes;
+}
+
+tu__program_bytes tu__program_bytes_of(const tu_program *program) {
+    tu__program_bytes sum = {0, 0, 0};
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__partition *partition = &program->partitions[i];
+        sum.scratch += partition->memory.scratch_bytes;
+        sum.own_constants += constant_leaf_bytes(program, partition, false);
+        sum.shared_constants += constant_leaf_bytes(program, partition, true) + resident_bytes(partition);
+    }
+    return sum;
+}
+
+/* Returns the bytes of the constants, also as the plan keeps them, and of the staging buffers of updates. */
+static size_t constant_bytes(const tu_program *p, const tu__partition *partition) {
+    size_t bytes = constant_leaf_bytes(p, partition, false) + constant_leaf_bytes(p, partition, true) +
+                   resident_bytes(partition);
     for (uint32_t i = 0; i < partition->update_count; i++)
         if (tu__update_needs_staging(partition, &partition->updates[i]))
             bytes += partition->plan->buffers[partition->updates[i].buffer].bytes;

@@ -198,6 +198,7 @@ static tu_status warm_up(tu_program *program, tu_session *session, tu_state *sta
     lock_devices(e);
     tu_status status = tu__check_threads_free(e);
     if (status == TU_OK) status = use_state(e, &state);
+    if (status == TU_OK) status = tu__inputs_allocate(e);
     if (status == TU_OK) status = lock_and_bind(e, state);
     if (status == TU_OK) {
         if (tu__can_submit(program)) status = tu__submit_bind(e);

@@ -90,7 +90,7 @@ static tu_status write_data(tu__variable *v, const void *host) {
 static tu_status allocate_data(tu__variable *v, tu__device *home) {
     size_t bytes = tu_type_bytes(v->type);
     if (home) {
-        TU_TRY(home->api->allocate(home->instance, false, bytes, &v->data));
+        TU_TRY(tu__device_allocate(home, bytes, &v->data));
         tu__device_retain(home);
     } else {
         v->data = tu__alloc_aligned(bytes, v->name);
@@ -147,8 +147,7 @@ tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *
         if ((*mirror)->device == device) return TU_OK;
     tu__mirror *created = tu__alloc(sizeof *created, variable->name);
     if (!created) return TU_NO_MEMORY;
-    tu_status status =
-        device->api->allocate(device->instance, false, tu_type_bytes(variable->type), &created->data);
+    tu_status status = tu__device_allocate(device, tu_type_bytes(variable->type), &created->data);
     if (status != TU_OK) {
         tu__free(created);
         return status;

@@ -73,7 +73,7 @@ static tu_status upload_all(const tu_table *table, const tu__table_copy *copy) {
 static tu_status fill_copy(const tu_table *table, tu__table_copy *copy, uint64_t room) {
     tu__device *d = copy->device;
     if (table_bytes(table) > room) return TU_OK;
-    tu_status status = d->api->allocate(d->instance, false, table_bytes(table), &copy->address);
+    tu_status status = tu__device_allocate(d, table_bytes(table), &copy->address);
     if (status == TU_NO_MEMORY) copy->address = NULL;
     if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
     atomic_fetch_add(&d->table_bytes, table_bytes(table));

@@ -16,7 +16,7 @@
 static tu_status has_ended(void *watch, bool *ended) {
     tu__step_watch *w = watch;
     uint32_t done = __atomic_load_n(w->submission->steps_done, __ATOMIC_RELAXED);
-    if (done != w->seen) w->group->deadline = tu__now() + w->group->timeout;
+    if (done != w->seen) tu__group_progress(w->group);
     w->seen = done;
     *ended = atomic_load(&w->ended);
     return TU_OK;
@@ -56,7 +56,7 @@ tu_status tu__watch_steps_end(tu__step_watch *w, tu_status status) {
     if (!w->group) return status;
     status = tu__group_explain(w->group, status);
     /* The others wait in a kernel for this process. */
-    if (status != TU_OK && status != TU_LOST) tu__group_fail(w->group, tu_message());
+    if (status != TU_OK && status != TU_LOST) tu__group_fail(w->group, status, tu_message());
     atomic_store(&w->ended, true);
     pthread_mutex_lock(&w->lock);
     while (!w->is_finished) pthread_cond_wait(&w->wakeup, &w->lock);

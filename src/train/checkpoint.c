@@ -7,26 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/disk.h"
+#include "base/open_file.h"
 #include "io/safetensors.h"
 #include "train/checkpoint_metadata.h"
 
 /* ---- Saving ---- */
 
-static tu__path step_path(const char *folder, int64_t step) {
-    return tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors", step);
+/* Returns the file of a step in a run folder. */
+static tu__path step_file(int64_t step) {
+    tu__path name;
+    snprintf(name.text, sizeof name.text, "checkpoints/step-%" PRId64 ".safetensors", step);
+    return name;
 }
 
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,
                               tu__snapshot *snapshot, const tu__progress *progress) {
-    tu__path path =
-        best ? tu__path_in(folder, "checkpoints/best.safetensors") : step_path(folder, progress->step);
+    tu__path name = step_file(progress->step);
     tu__checkpoint_metadata m;
     TU_TRY(tu__metadata_build(config, progress, tu__snapshot_digest(snapshot), &m));
-    return tu__safetensors_save(path.text, snapshot->count, snapshot->tensors, m.count, m.entries);
+    return tu__safetensors_save_in(folder, best ? TU__BEST_CHECKPOINT : name.text, snapshot->count,
+                                   snapshot->tensors, m.count, m.entries);
 }
 
 /* ---- Finding ---- */
@@ -36,10 +38,12 @@ static int compare_descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Returns N for "step-N.safetensors", -1 for any other name. */
+/* Returns N for "step-N.safetensors", -1 for any other name, also for a number with leading zeros: its step is that of
+ * another file. */
 static int64_t parse_step(const char *name) {
     char *end;
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    if (name[5] == '0' && name[6] >= '0' && name[6] <= '9') return -1;
     errno = 0;
     intmax_t step = strtoimax(name + 5, &end, 10);
     return strcmp(end, ".safetensors") == 0 && errno == 0 ? (int64_t)step : -1;
@@ -50,10 +54,10 @@ static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) 
     *count = 0;
     *steps = NULL;
     size_t capacity = 0;
-    DIR *directory = opendir(tu__path_in(folder, "checkpoints").text);
+    DIR *directory = tu__list_folder(folder, "checkpoints");
     if (!directory && errno == ENOENT) return TU_OK;
     if (!directory)
-        return tu_fail(TU_IO, "cannot read the folder '%s/checkpoints': %s", folder, strerror(errno));
+        return tu_fail(TU_IO, "cannot read the folder '%s/checkpoints': %s", folder, tu__file_reason(errno));
     tu_status status = TU_OK;
     for (struct dirent *entry; status == TU_OK && (entry = readdir(directory));) {
         int64_t step = parse_step(entry->d_name);
@@ -72,9 +76,10 @@ static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) 
 }
 
 tu_status tu__checkpoint_remove(const char *folder, int64_t step) {
-    tu__path path = step_path(folder, step);
-    if (access(path.text, F_OK) != 0 || tu__disk_in_use()->unlink(path.text) == 0) return TU_OK;
-    return tu_fail(TU_IO, "cannot remove the old checkpoint '%s': %s", path.text, strerror(errno));
+    tu__path name = step_file(step);
+    if (tu__remove_file(folder, name.text) == 0 || errno == ENOENT) return TU_OK;
+    return tu_fail(TU_IO, "cannot remove the old checkpoint '%s/%s': %s", folder, name.text,
+                   tu__file_reason(errno));
 }
 
 tu_status tu__checkpoint_prune(const char *folder, int64_t newest, int64_t keep) {
@@ -92,17 +97,18 @@ tu_status tu__checkpoint_find(const char *folder, const char *name, tu__path *pa
         size_t count;
         int64_t *steps;
         tu_status status = list_steps(folder, &count, &steps);
-        if (status == TU_OK && count == 0)
+        if (status == TU_OK && count)
+            *path = step_file(steps[0]);
+        else if (status == TU_OK)
             status =
                 tu_fail(TU_NOT_FOUND, "run '%s' has no checkpoint yet: train further with --resume", folder);
-        if (status == TU_OK) *path = step_path(folder, steps[0]);
         tu__free(steps);
         return status;
     }
-    *path = tu__path_in(folder, "checkpoints/%s%.60s.safetensors", strcmp(name, "best") == 0 ? "" : "step-",
-                        name);
+    snprintf(path->text, sizeof path->text, "checkpoints/%s%.60s.safetensors",
+             strcmp(name, "best") == 0 ? "" : "step-", name);
     bool valid = strcmp(name, "best") == 0 || strspn(name, "0123456789") == strlen(name);
-    if (valid && access(path->text, R_OK) == 0) return TU_OK;
+    if (valid && tu__file_exists(folder, path->text)) return TU_OK;
     return tu_fail(
         TU_NOT_FOUND,
         "checkpoint '%.60s' of run '%s' does not exist: expected last, best or the step of a file in its folder 'checkpoints'",
@@ -138,7 +144,7 @@ static tu_status load_tensors(const tu__safetensors *file, const char *path, con
     tu__progress read = tu__progress_initial();
     TU_TRY(tu__metadata_check(file, path));
     TU_TRY(check_origin(file, path, config));
-    TU_TRY(tu__metadata_progress(file, path, &read));
+    TU_TRY(tu__metadata_progress(file, path, config, &read));
     TU_TRY(check_tensors(file, path, state));
     for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
@@ -151,12 +157,24 @@ static tu_status load_tensors(const tu__safetensors *file, const char *path, con
     return TU_OK;
 }
 
-tu_status tu__checkpoint_load(const char *path, const tu__run_config *config, tu_state *state,
-                              tu__progress *progress) {
+tu_status tu__checkpoint_load(const char *folder, const char *name, const tu__run_config *config,
+                              tu_state *state, tu__progress *progress) {
     tu__safetensors file;
-    TU_TRY(tu__safetensors_open(path, &file));
-    tu_status status = load_tensors(&file, path, config, state, progress);
+    TU_TRY(tu__safetensors_open_in(folder, name, &file));
+    tu_status status = load_tensors(&file, tu__file_path(folder, name).text, config, state, progress);
     tu__safetensors_close(&file);
+    return status;
+}
+
+tu_status tu__checkpoint_load_named(const char *folder, const char *name, const tu__run_config *config,
+                                    tu_state *state, tu__progress *progress) {
+    enum { TRIES = 100 }; /* each time a newer checkpoint has been written in the meantime */
+    tu_status status = TU_NOT_FOUND;
+    for (int i = 0; i < TRIES && status == TU_NOT_FOUND; i++) {
+        tu__path file;
+        TU_TRY(tu__checkpoint_find(folder, name, &file));
+        status = tu__checkpoint_load(folder, file.text, config, state, progress);
+    }
     return status;
 }
 
@@ -171,11 +189,12 @@ static void notify_damaged(void (*notice)(void *context, const char *message), v
 /* Renames the first `count` checkpoints, which could not be read. */
 static tu_status rename_damaged(const char *folder, size_t count, const int64_t *steps) {
     for (size_t i = 0; i < count; i++) {
-        tu__path path = step_path(folder, steps[i]);
-        tu__path renamed = tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors.damaged", steps[i]);
-        if (tu__disk_in_use()->rename(path.text, renamed.text) != 0)
-            return tu_fail(TU_IO, "cannot rename the damaged checkpoint '%s' to '%s': %s", path.text,
-                           renamed.text, strerror(errno));
+        tu__path name = step_file(steps[i]);
+        char renamed[80];
+        snprintf(renamed, sizeof renamed, "step-%" PRId64 ".safetensors.damaged", steps[i]);
+        if (tu__rename_file(folder, name.text, renamed) != 0)
+            return tu_fail(TU_IO, "cannot rename the damaged checkpoint '%s/%s' to '%s': %s", folder,
+                           name.text, renamed, tu__file_reason(errno));
     }
     return TU_OK;
 }
@@ -188,8 +207,7 @@ tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *c
     tu_status status = list_steps(folder, &count, &steps);
     *found = false;
     for (size_t i = 0; status == TU_OK && !*found && i < count; i++) {
-        tu__path path = step_path(folder, steps[i]);
-        status = tu__checkpoint_load(path.text, config, state, progress);
+        status = tu__checkpoint_load(folder, step_file(steps[i]).text, config, state, progress);
         *found = status == TU_OK;
         if (*found) status = rename_damaged(folder, i, steps);
         if (status != TU_CORRUPT) continue;

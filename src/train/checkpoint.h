@@ -12,6 +12,8 @@
 #include "run/snapshot.h"
 #include "train/run_folder.h"
 
+#define TU__BEST_CHECKPOINT "checkpoints/best.safetensors" /* in a run folder */
+
 /* Progress of a run. COUNT is an int64_t, NUMBER a double; each row is one entry of the metadata. */
 #define TU__PROGRESS_LIST(COUNT, NUMBER)                                                                     \
     COUNT(step)    /* completed steps */                                                                     \
@@ -25,7 +27,7 @@
     NUMBER(test_loss)                                                                                        \
     NUMBER(test_accuracy)                                                                                    \
     NUMBER(test_top5)                                                                                        \
-    COUNT(best_step) /* step with the highest accuracy on the validation split; -1: none yet */              \
+    COUNT(best_step) /* step with the best first metric on the validation split; -1: none yet */             \
     NUMBER(best_accuracy)                                                                                    \
     NUMBER(seconds) /* training time so far */                                                               \
     COUNT(stopped_early)
@@ -44,6 +46,8 @@ typedef struct tu__progress {
 #define TU__NUMBER_FIELD(name) double name;
     TU__PROGRESS_LIST(TU__COUNT_FIELD, TU__NUMBER_FIELD)
     TU__PROGRESS_ADDED(TU__COUNT_FIELD, TU__NUMBER_FIELD)
+    /* Metrics of the latest evaluations, of other tasks than classification. */
+    double validation_metrics[TU_MAX_METRICS], test_metrics[TU_MAX_METRICS];
 #undef TU__COUNT_FIELD
 #undef TU__NUMBER_FIELD
 } tu__progress;
@@ -62,11 +66,17 @@ tu_status tu__checkpoint_remove(const char *folder, int64_t step);
  * can only be damaged files, in place. */
 tu_status tu__checkpoint_prune(const char *folder, int64_t newest, int64_t keep);
 
-/* Loads a checkpoint into the state; changes nothing on failure. Fails if a variable of the state is missing in the
+/* Loads the checkpoint `name` of a run folder, as tu__checkpoint_find returns it, into the state; changes nothing on
+ * failure. Fails if a variable of the state is missing in the
  * file. Ignores additional tensors, so that an evaluation can load only the variables it needs. Returns TU_CORRUPT
  * for a damaged file. */
-tu_status tu__checkpoint_load(const char *path, const tu__run_config *config, tu_state *state,
-                              tu__progress *progress);
+tu_status tu__checkpoint_load(const char *folder, const char *name, const tu__run_config *config,
+                              tu_state *state, tu__progress *progress);
+
+/* Loads the checkpoint that tu__checkpoint_find finds. Finds it again if a training in the same folder removes it
+ * meanwhile. */
+tu_status tu__checkpoint_load_named(const char *folder, const char *name, const tu__run_config *config,
+                                    tu_state *state, tu__progress *progress);
 
 /* Loads the newest readable checkpoint. Calls `notice` for each damaged one and, after a successful load, renames
  * these to *.damaged, so that they are not tried again. Sets `*found` to false and changes nothing if there is no
@@ -75,7 +85,7 @@ tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *c
                                      tu__progress *progress, bool *found,
                                      void (*notice)(void *context, const char *message), void *context);
 
-/* Finds the path of a checkpoint by its name: "last", "best", or a step number. */
+/* Finds a checkpoint: "last", "best", or a step number. `path` is its path within the run folder. */
 tu_status tu__checkpoint_find(const char *folder, const char *name, tu__path *path);
 
 #endif

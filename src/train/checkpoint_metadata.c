@@ -10,6 +10,7 @@
 #include "base/parse_integer.h"
 #include "base/status.h"
 #include "io/safetensors_digest.h"
+#include "train/task.h"
 
 #define FORMAT_PREFIX "tutti checkpoint "
 #define FORMAT FORMAT_PREFIX "2"
@@ -61,6 +62,22 @@ static void add_progress(tu__checkpoint_metadata *m, const tu__progress *progres
 #undef PUT_NUMBER
 }
 
+/* Metrics of other tasks than classification, whose are in the progress. Those of no evaluation are not stored. */
+static void add_metrics(tu__checkpoint_metadata *m, const tu__run_config *config, const tu__progress *p) {
+    const struct {
+        const char *split;
+        int64_t step;
+        const double *values;
+    } sets[] = {{"validation", p->validation_step, p->validation_metrics},
+                {"test", p->test_step, p->test_metrics}};
+    for (size_t s = 0; s < 2 && !tu__is_classification(config); s++)
+        for (size_t i = 0; sets[s].step >= 0 && i < config->metric_count; i++) {
+            char *key = m->keys[s * TU_MAX_METRICS + i];
+            snprintf(key, TU__ENTRY_TEXT, "%s/%s", sets[s].split, config->metrics[i].name);
+            add_number(m, key, sets[s].values[i]);
+        }
+}
+
 tu_status tu__metadata_build(const tu__run_config *config, const tu__progress *progress, const char *tensors,
                              tu__checkpoint_metadata *m) {
     c_locale locale = {0};
@@ -74,11 +91,13 @@ tu_status tu__metadata_build(const tu__run_config *config, const tu__progress *p
         {"set", config->dataset.digest},
         {TU__TENSORS_DIGEST, tensors},
     };
-    _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MAX_ENTRIES,
+    _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 * TU_MAX_METRICS + 2 <=
+                       TU__MAX_ENTRIES,
                    "TU__MAX_ENTRIES must hold all of these, the seed and the metadata digest");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) add_entry(m, texts[i].key, texts[i].value);
     add_count(m, "seed", config->settings.seed);
     add_progress(m, progress);
+    add_metrics(m, config, progress);
     restore_locale(&locale);
     TU_TRY(tu__metadata_digest(m->count, m->entries, m->digest));
     add_entry(m, TU__METADATA_DIGEST, m->digest);
@@ -134,15 +153,36 @@ static tu_status read_progress(const tu__safetensors *file, const char *path, tu
     TU__PROGRESS_ADDED(READ_COUNT, READ_NUMBER)
 #undef READ_COUNT
 #undef READ_NUMBER
-    if (progress->step < 0 || progress->sample < 0 || progress->samples < 0)
-        return tu_fail(TU_CORRUPT, "checkpoint '%s': its step or sample counts are negative", path);
+    const int64_t counts[] = {progress->step, progress->sample, progress->samples};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i] < 0 || counts[i] > INT64_MAX / 2)
+            return tu_fail(TU_CORRUPT,
+                           "checkpoint '%s': its step or sample counts are out of range: one is %lld", path,
+                           (long long)counts[i]);
     return TU_OK;
 }
 
-tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
+static tu_status read_metrics(const tu__safetensors *file, const char *path, const tu__run_config *config,
+                              tu__progress *p) {
+    const struct {
+        const char *split;
+        double *values;
+    } sets[] = {{"validation", p->validation_metrics}, {"test", p->test_metrics}};
+    for (size_t s = 0; s < 2; s++)
+        for (size_t i = 0; i < config->metric_count; i++) {
+            char key[TU__ENTRY_TEXT];
+            snprintf(key, sizeof key, "%s/%s", sets[s].split, config->metrics[i].name);
+            if (tu__safetensors_metadata(file, key)) TU_TRY(read_number(file, path, key, &sets[s].values[i]));
+        }
+    return TU_OK;
+}
+
+tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, const tu__run_config *config,
+                                tu__progress *progress) {
     c_locale locale = {0};
     TU_TRY(switch_to_c_locale(&locale));
     tu_status status = read_progress(file, path, progress);
+    if (status == TU_OK) status = read_metrics(file, path, config, progress);
     restore_locale(&locale);
     return status;
 }

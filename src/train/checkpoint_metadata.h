@@ -11,13 +11,14 @@
 #include "io/safetensors.h"
 #include "train/checkpoint.h"
 
-enum { TU__MAX_ENTRIES = 32, TU__ENTRY_TEXT = 40 };
+enum { TU__MAX_ENTRIES = 64, TU__ENTRY_TEXT = 48 };
 
 typedef struct tu__checkpoint_metadata {
     size_t count;
     tu__metadata entries[TU__MAX_ENTRIES];
-    char texts[TU__MAX_ENTRIES][TU__ENTRY_TEXT]; /* numbers as text */
-    char digest[TU__SHA256_HEX];                 /* of all entries but itself */
+    char texts[TU__MAX_ENTRIES][TU__ENTRY_TEXT];   /* numbers as text */
+    char keys[2 * TU_MAX_METRICS][TU__ENTRY_TEXT]; /* names of metrics */
+    char digest[TU__SHA256_HEX];                   /* of all entries but itself */
 } tu__checkpoint_metadata;
 
 /* Fills the metadata. `tensors` is the digest of the tensors. The strings must outlive the metadata. */
@@ -29,6 +30,7 @@ bool tu__metadata_is_checkpoint(const tu__safetensors *file);
 /* Returns TU_CORRUPT (the message contains `path`) if the file is not a checkpoint of this version, or if its tensors
  * or metadata do not match their digests. */
 tu_status tu__metadata_check(const tu__safetensors *file, const char *path);
-tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, tu__progress *progress);
+tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, const tu__run_config *config,
+                                tu__progress *progress);
 
 #endif

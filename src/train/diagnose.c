@@ -59,11 +59,19 @@ static tu_status check_variable(const tu_state *state, const tu__node *node, tu_
     return status;
 }
 
-static tu_status check_inputs_and_variables(const tu_graph *graph, const tu_state *state, size_t feed_count,
-                                            const tu_feed *feeds, tu__finding *finding) {
+/* Missing numbers of tables are NaN. */
+static bool may_be_missing(const tu__run_config *config, tu_value input) {
+    const tu__column *c = tu__columns_find(&config->columns, tu__node_of(input)->name);
+    return c && c->kind == TU_COLUMN_NUMBERS && !c->is_target;
+}
+
+static tu_status check_inputs_and_variables(const tu_graph *graph, const tu__run_config *config,
+                                            const tu_state *state, size_t feed_count, const tu_feed *feeds,
+                                            tu__finding *finding) {
     for (size_t i = 0; i < feed_count && !*finding->text; i++) {
         tu_type type = tu_value_type(feeds[i].input);
-        if (tu_dtype_is_float(type.dtype)) check_input(tu__node_of(feeds[i].input), feeds[i].data, finding);
+        if (tu_dtype_is_float(type.dtype) && !may_be_missing(config, feeds[i].input))
+            check_input(tu__node_of(feeds[i].input), feeds[i].data, finding);
     }
     for (uint32_t i = 0; i < graph->node_count && !*finding->text; i++) {
         const tu__node *node = graph->nodes[i];
@@ -134,7 +142,7 @@ static tu_status check_group(tu_graph *graph, const tu__run_config *config, tu_s
 tu_status tu__diagnose(tu_graph *graph, const tu__run_config *config, tu_state *state, size_t feed_count,
                        const tu_feed *feeds, tu__finding *finding) {
     *finding = (tu__finding){.sample = -1};
-    TU_TRY(check_inputs_and_variables(graph, state, feed_count, feeds, finding));
+    TU_TRY(check_inputs_and_variables(graph, config, state, feed_count, feeds, finding));
     group *g = tu__alloc(sizeof *g, "a group of values to check");
     if (!g) return TU_NO_MEMORY;
     tu_status status = TU_OK;

@@ -8,20 +8,22 @@
  * The device depends only on i, not on which device is idle first: on devices of different kinds the members' bits
  * would otherwise depend on timing. */
 #include "train/ensemble.h"
+#include "train/task.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <tutti/model.h>
+#include <tutti/network.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/disk.h"
+#include "base/open_file.h"
 #include "base/sized.h"
 #include "compile/placement.h"
 #include "graph/graph.h"
+#include "train/stack_size.h"
 #include "train/trainer.h"
 
 tu__path tu__member_folder(const char *ensemble, int64_t number) {
@@ -55,6 +57,13 @@ static tu_status check_options(const tu_train_options *o) {
     return TU_OK;
 }
 
+static tu_status check_snapshots(const tu__ensemble *e) {
+    if (e->config.settings.snapshots && *e->config.settings.stack)
+        return tu_fail(TU_INVALID,
+                       "--snapshots cannot be combined with --stack: each member needs the one before it");
+    return TU_OK;
+}
+
 /* Fails if the seed of the last member, seed + members - 1, overflows. */
 static tu_status check_seeds(const tu__ensemble *e) {
     int64_t seed = e->config.settings.seed, last;
@@ -74,6 +83,9 @@ static tu_status copy_string(tu__ensemble *e, const char *text, const char **cop
 /* Copies the configuration of a planned member. Its strings belong to the plan, so they are copied too. */
 static tu_status copy_config(tu__ensemble *e, const tu__run_config *planned) {
     tu__run_config *c = &e->config;
+    if (!tu__is_classification(planned))
+        return tu_fail(TU_UNSUPPORTED, "--ensemble averages probabilities of classes: the task '%s' has none",
+                       planned->task);
     const char **texts[] = {&c->model,        &c->data,           &c->init,          &c->graph_digest,
                             &c->dataset.name, &c->dataset.origin, &c->dataset.digest};
     int64_t members = c->members;
@@ -81,7 +93,10 @@ static tu_status copy_config(tu__ensemble *e, const tu__run_config *planned) {
     c->members = members;
     c->network = NULL; /* belongs to the plan and is only needed to build graphs */
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TU_TRY(copy_string(e, *texts[i], texts[i]));
-    const char **names = tu__arena_alloc(&e->arena, (size_t)c->dataset.classes * sizeof *names);
+    TU_TRY(copy_string(e, planned->task, &c->task));
+    TU_TRY(tu__columns_copy(&planned->columns, &e->arena, &c->columns));
+    c->class_weights = NULL; /* every member computes them */
+    const char **names = tu__arena_alloc(&e->arena, ((size_t)c->dataset.classes + 1) * sizeof *names);
     if (!names) return TU_NO_MEMORY;
     for (int64_t i = 0; i < c->dataset.classes; i++)
         TU_TRY(copy_string(e, c->dataset.class_names[i], &names[i]));
@@ -109,10 +124,39 @@ static tu_status compile_member(tu__trainer *planned) {
     return tu__stepper_open(&planned->graphs, &planned->config, &planned->stepper);
 }
 
+/* Returns the largest number of members of a device. */
+static int64_t members_of_a_device(const tu__ensemble *e) {
+    int64_t devices = (int64_t)e->device_count;
+    return (e->config.members + devices - 1) / devices;
+}
+
+/* Replaces the setting "auto" by the number of members that is fastest. The number is stored, so that a resumed ensemble
+ * computes the same bits. */
+static tu_status choose_stack(tu__ensemble *e, tu__trainer *planned) {
+    const char **setting = &planned->config.settings.stack;
+    tu_stack_time times[TU__MAX_STACK_TIMES];
+    size_t count;
+    char number[24];
+    if (tu__stack_setting_number(*setting)) return TU_OK;
+    TU_TRY(tu__stack_measure(planned, members_of_a_device(e), times, &count));
+    snprintf(number, sizeof number, "%" PRId64, tu__stack_fastest(count, times));
+    *setting = tu__arena_string(&planned->arena, number);
+    if (!*setting) return TU_NO_MEMORY;
+    tu__text_printf(&e->notices, "--stack auto: %s member%s at once on each device", number,
+                    strcmp(number, "1") == 0 ? "" : "s");
+    for (size_t i = 0; i < count; i++)
+        tu__text_printf(&e->notices, "%s%" PRId64 ": %.3g ms",
+                        i ? ", " : " (a step per member: ", times[i].members,
+                        1e3 * times[i].seconds / (double)times[i].members);
+    tu__text_append(&e->notices, ")", 2); /* with the zero byte that ends a notice */
+    return e->notices.failed ? TU_NO_MEMORY : TU_OK;
+}
+
 static tu_status resolve_config(tu__ensemble *e, const char *model, const char *data) {
     tu__trainer planned;
     tu_status status = plan_member(e, model, data, &e->options, NULL, &planned);
     if (status == TU_OK) status = compile_member(&planned);
+    if (status == TU_OK) status = choose_stack(e, &planned);
     if (status == TU_OK) status = copy_config(e, &planned.config);
     tu__text_append(&e->notices, planned.notices.data, planned.notices.length);
     tu__trainer_end(&planned);
@@ -126,7 +170,9 @@ static tu_status start_new(tu__ensemble *e, const char *model, const char *data)
                        "'%s' already contains a run: continue it with --resume, or choose another --out",
                        e->options.out);
     TU_TRY(tu__device_specs(e->options.devices, &e->device_count, e->devices));
+    if (e->options.snapshots > 0 && !e->options.schedule) e->options.schedule = "cosine";
     TU_TRY(resolve_config(e, model, data));
+    TU_TRY(check_snapshots(e));
     TU_TRY(check_seeds(e));
     TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.dataset.name, &e->folder));
     e->created = true;
@@ -166,7 +212,7 @@ static int64_t count_missing(const tu__ensemble *e) {
 /* A run folder is data and may come from anybody: code that its config.json names is compiled and run only if the
  * user names it too. Started members do not need the code, because their graphs are in their folders. */
 static tu_status check_code_named(const tu__ensemble *e, const char *model, int64_t missing) {
-    if (model || !tu_model_is_file(e->config.model)) return TU_OK;
+    if (model || !tu_network_is_file(e->config.model)) return TU_OK;
     return tu_fail(
         TU_INVALID,
         "'%s': %lld of %lld members are not started yet and need the code named in config.json, '%.300s', which is not run automatically: if you trust it, run 'tutti train %.300s --resume --out %s'",
@@ -201,6 +247,7 @@ static tu_status resume(tu__ensemble *e, const char *folder, const char *model, 
                         int64_t members) {
     TU_TRY(tu__run_folder_open(folder, &e->folder));
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
+    e->config.user_named_lock = e->options.lock && *e->options.lock;
     TU_TRY(check_same(e, folder, model, data, members));
     const tu__settings before = e->config.settings;
     TU_TRY(tu__settings_resume(&e->config.settings, &e->options, &e->arena));
@@ -258,8 +305,8 @@ static void discard_if_empty(tu__ensemble *e) {
     bool started = !e->created;
     for (int64_t i = 0; e->members && i < e->config.members; i++) started = started || e->members[i].started;
     if (started) return;
-    tu__disk_in_use()->unlink(tu__path_in(e->folder.path, "config.json").text);
-    rmdir(tu__path_in(e->folder.path, "members").text);
+    tu__remove_file(e->folder.path, "config.json");
+    tu__remove_folder(e->folder.path, "members");
     tu__run_folder_discard(&e->folder);
 }
 

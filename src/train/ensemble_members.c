@@ -1,5 +1,5 @@
-/* Trains the members of an ensemble: one thread per device, which trains the members of that device one after
- * another.
+/* Trains the members of an ensemble: one thread per device and place in its stack (stack.h), which trains its members one
+ * after another. Without --stack a device has one place.
  *
  * Members share only the caller's on_report callback and the stop flag; both are accessed while holding
  * `report_lock`. Only one thread at a time calls the on_report callback. A member reads a copy of the stop flag,
@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "train/ensemble.h"
+#include "train/stack_size.h"
 #include "train/trainer.h"
 
 /* ---- Reports ---- */
@@ -103,7 +105,9 @@ static tu_status start_member(tu__ensemble_member *m, tu__trainer *trainer) {
     o.context = m;
     o.stop = &m->stop;
     o.resume = tu__run_folder_has_run(path.text);
-    o.init = *c->init ? c->init : NULL;
+    tu__path before = tu__member_folder(e->folder.path, m->number - 1);
+    bool is_snapshot = c->settings.snapshots && m->number > 0;
+    o.init = is_snapshot ? o.resume ? NULL : before.text : *c->init ? c->init : NULL;
     o.out = o.resume ? NULL : path.text;
     const char *data = *c->data ? c->data : NULL;
     pthread_mutex_lock(&e->start_lock);
@@ -112,59 +116,110 @@ static tu_status start_member(tu__ensemble_member *m, tu__trainer *trainer) {
     return status;
 }
 
-static void train_member(tu__ensemble_member *m) {
+/* `stack`: NULL if the device trains one member at a time. `first`: the stack waits for this member. */
+static void train_member(tu__ensemble_member *m, tu__train_stack *stack, bool first) {
     tu__trainer trainer;
     m->status = start_member(m, &trainer);
+    if (m->status == TU_OK && stack) m->status = tu__train_stack_join(stack, &trainer);
+    if (m->status != TU_OK && stack && first) tu__train_stack_expect_fewer(stack, 1);
     if (m->status == TU_OK) m->status = tu__trainer_run(&trainer, &m->ensemble->results[m->number]);
     if (m->status != TU_OK) report_failure(m);
     tu__trainer_end(&trainer);
 }
 
-/* ---- Members of one device ---- */
+/* ---- Members of one place of a device ---- */
 
-typedef struct device_queue {
+typedef struct place_queue {
     tu__ensemble *ensemble;
-    size_t device;
+    tu__train_stack *stack; /* NULL: the device has one place */
+    int64_t first, step;    /* its members: first, first + step, … */
     pthread_t thread;
-} device_queue;
+} place_queue;
 
 static void *train_queue(void *context) {
-    const device_queue *q = context;
+    const place_queue *q = context;
     tu__ensemble *e = q->ensemble;
     tu_status status = TU_OK;
-    for (int64_t i = (int64_t)q->device;
-         i < e->config.members && !stops_device(status) && !is_stop_requested(e);
-         i += (int64_t)e->device_count) {
-        train_member(&e->members[i]);
+    for (int64_t i = q->first; i < e->config.members; i += q->step) {
+        bool goes_on = !stops_device(status) && !is_stop_requested(e);
+        if (!goes_on && i == q->first && q->stack) tu__train_stack_expect_fewer(q->stack, 1);
+        if (!goes_on) break;
+        if (e->config.settings.snapshots &&
+            status != TU_OK) { /* it would start from weights that do not exist */
+            e->members[i].status = status;
+            snprintf(e->members[i].message, sizeof e->members[i].message, "the member before it failed");
+            continue;
+        }
+        train_member(&e->members[i], q->stack, i == q->first);
         status = e->members[i].status;
     }
     return NULL;
 }
 
 /* Starts the threads with all signals blocked, so that only the caller's threads receive them. */
-static tu_status start_queues(size_t count, device_queue *queues, size_t *started) {
+static tu_status start_queues(size_t count, place_queue *queues, size_t *started) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = 0;
     for (*started = 0; *started < count; ++*started) {
-        device_queue *q = &queues[*started];
+        place_queue *q = &queues[*started];
         failure = pthread_create(&q->thread, NULL, train_queue, q);
         if (failure) break;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failure) return TU_OK;
-    return tu_fail(TU_NO_MEMORY, "ensemble: cannot start thread %zu of %zu: %s; use fewer devices",
-                   *started + 1, count, strerror(failure));
+    for (size_t i = *started; i < count; i++)
+        if (queues[i].stack) tu__train_stack_expect_fewer(queues[i].stack, 1);
+    return tu_fail(TU_NO_MEMORY, "ensemble: cannot start thread %zu of %zu: %s; use fewer devices%s",
+                   *started + 1, count, strerror(failure), queues[0].stack ? " or a smaller --stack" : "");
+}
+
+/* The places of all devices, and the stacks of devices with several places. */
+typedef struct places {
+    int64_t devices, per_device;
+    tu__train_stack *stacks[TU__MAX_DEVICES];
+    place_queue *queues;
+    size_t count;
+} places;
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Divides the members among devices, and those of a device among its places. */
+static tu_status make_places(tu__ensemble *e, places *p) {
+    int64_t members = e->config.members;
+    p->devices = e->config.settings.snapshots ? 1 : smaller((int64_t)e->device_count, members);
+    p->per_device = tu__stack_setting_number(e->config.settings.stack);
+    if (p->per_device < 1) p->per_device = 1;
+    p->per_device = smaller(p->per_device, (members + p->devices - 1) / p->devices);
+    p->queues = tu__alloc_array((size_t)(p->devices * p->per_device), sizeof *p->queues, "an ensemble");
+    if (!p->queues) return TU_NO_MEMORY;
+    for (int64_t d = 0; d < p->devices; d++) {
+        int64_t mine = smaller(p->per_device, (members - d + p->devices - 1) / p->devices);
+        if (p->per_device > 1) TU_TRY(tu__train_stack_new(p->per_device, mine, &p->stacks[d]));
+        for (int64_t place = 0; place < mine; place++)
+            p->queues[p->count++] = (place_queue){.ensemble = e,
+                                                  .stack = p->stacks[d],
+                                                  .first = d + place * p->devices,
+                                                  .step = p->devices * p->per_device};
+    }
+    return TU_OK;
+}
+
+static void free_places(places *p) {
+    for (int64_t d = 0; d < p->devices; d++) tu__train_stack_free(p->stacks[d]);
+    tu__free(p->queues);
 }
 
 tu_status tu__ensemble_run(tu__ensemble *e) {
-    device_queue queues[TU__MAX_DEVICES];
-    size_t started, count = e->device_count;
-    if ((int64_t)count > e->config.members) count = (size_t)e->config.members;
-    for (size_t i = 0; i < count; i++) queues[i] = (device_queue){.ensemble = e, .device = i};
-    tu_status status = start_queues(count, queues, &started);
-    for (size_t i = 0; i < started; i++) pthread_join(queues[i].thread, NULL);
+    places p = {0};
+    size_t started = 0;
+    tu_status status = make_places(e, &p);
+    if (status == TU_OK) status = start_queues(p.count, p.queues, &started);
+    for (size_t i = 0; i < started; i++) pthread_join(p.queues[i].thread, NULL);
+    free_places(&p);
     TU_TRY(status);
     for (int64_t i = 0; i < e->config.members; i++)
         if (e->members[i].status != TU_OK)

@@ -1,74 +1,35 @@
 /* tu_evaluate: evaluates a run's network on test images, with a confusion matrix; or all networks of an ensemble,
  * each separately and averaged: the class of an image is then the one with the highest mean probability. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "graph/graph.h"
+#include "train/classification_report.h"
 #include "train/ensemble.h"
 #include "train/ensemble_average.h"
 #include "train/evaluator.h"
+#include "train/run_graphs.h"
+#include "train/task.h"
+#include "train/test_data.h"
 #include "train/trained_model.h"
 
 typedef struct evaluation {    /* data behind a tu_evaluation */
     tu__arena arena;           /* holds the strings of `config` */
     tu__run_config config;     /* configuration of the run or the ensemble */
     tu__trained_model trained; /* network of the run or the current member */
-    tu_dataset *opened;
-    const tu_dataset *dataset;
+    tu__test_data data;
     int64_t *confusion;
     tu_member_score *members;     /* scores of an ensemble's members */
     tu__ensemble_average average; /* average of an ensemble's members */
+    float *probabilities;         /* of a run: [samples, classes] */
+    int32_t *labels;
+    tu_metric metrics[TU_MAX_METRICS + 3];
 } evaluation;
 
-static tu_status open_dataset(evaluation *e, const tu_trained_options *o) {
-    const tu_dataset_info *trained = &e->config.dataset;
-    const char *data = o->data ? o->data : e->config.data;
-    e->dataset = o->set;
-    if (e->dataset && !o->skip_bad && !o->ignore_label) return TU_OK;
-    if (e->dataset)
-        return tu_fail(
-            TU_INVALID,
-            "%s has no effect on an open data set (.set): pass the option to tu_dataset_open, or name the data set with .data",
-            o->skip_bad ? "--skip-bad" : "--ignore-label");
-    if (!*data)
-        return tu_fail(TU_INVALID,
-                       "the run was trained on a data set passed by a program: name a data set with --data");
-    bool ignores, same = !o->data || strcmp(data, e->config.data) == 0;
-    const char *ignored = o->ignore_label ? o->ignore_label : same ? e->config.settings.ignore_label : NULL;
-    int64_t label;
-    TU_TRY(tu__read_ignore_label(ignored, &ignores, &label));
-    TU_TRY(tu_dataset_open(data, &e->opened, .height = trained->height, .width = trained->width,
-                           .offline = o->offline, .validation = trained->validation > 0,
-                           .skip_bad = o->skip_bad || (same && e->config.settings.skip_bad),
-                           .ignore_label = ignores ? &label : NULL));
-    e->dataset = e->opened;
-    return TU_OK;
-}
-
-/* Checks that the data set has the image type and the classes that the network was trained on. */
-static tu_status check_dataset(const tu_dataset_info *trained, const tu_dataset_info *dataset) {
-    if (dataset->height != trained->height || dataset->width != trained->width ||
-        dataset->channels != trained->channels || dataset->dtype != trained->dtype)
-        return tu_fail(TU_INVALID,
-                       "data set '%s' has images %s [%" PRId64 ",%" PRId64 ",%" PRId64
-                       "]: expected %s [%" PRId64 ",%" PRId64 ",%" PRId64 "], on which the run was trained",
-                       dataset->name, tu_dtype_name(dataset->dtype), dataset->height, dataset->width,
-                       dataset->channels, tu_dtype_name(trained->dtype), trained->height, trained->width,
-                       trained->channels);
-    bool same = dataset->classes == trained->classes;
-    for (int64_t i = 0; same && i < trained->classes; i++)
-        same = strcmp(dataset->class_names[i], trained->class_names[i]) == 0;
-    if (!same)
-        return tu_fail(TU_INVALID,
-                       "data set '%s' has other classes than '%s', on which the run was trained%s%s",
-                       dataset->name, trained->name, dataset->notice ? "; " : "",
-                       dataset->notice ? dataset->notice : "");
-    if (dataset->count[TU_TEST] == 0)
-        return tu_fail(TU_INVALID, "data set '%s' has no test images", dataset->name);
-    return TU_OK;
-}
+enum { MAX_PROBABILITIES = 1 << 30 }; /* of which F1, AUC and calibration are computed */
 
 /* ---- One network ---- */
 
@@ -86,21 +47,58 @@ static tu_status open_network(evaluation *e, const char *folder, int64_t number,
 static tu_status score_network(const evaluation *e, tu__score *score) {
     tu__evaluator evaluator = {0};
     const tu__trained_model *t = &e->trained;
-    tu_status status = tu__evaluator_open(t->graph, &t->config, score->probabilities != NULL, &evaluator);
-    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->dataset, 0, score);
+    tu_status status =
+        tu__evaluator_open(t->graph, t->metrics, &t->config, score->probabilities != NULL, &evaluator);
+    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->data.set, 0, score);
     tu__evaluator_close(&evaluator);
     return status;
 }
 
-static tu_status evaluate_run(evaluation *e, tu_evaluation *result) {
-    tu__score score = {.confusion = e->confusion};
+/* ---- Metrics ---- */
+
+static void add_metric(evaluation *e, tu_evaluation *result, const char *name, double value) {
+    tu_metric *m = &e->metrics[result->metric_count++];
+    snprintf(m->name, sizeof m->name, "%s", name);
+    m->value = value;
+    result->metrics = e->metrics;
+}
+
+static tu_status add_classification(evaluation *e, tu_evaluation *result, const float *probabilities,
+                                    const int32_t *labels) {
+    tu__classification_report report;
+    if (!probabilities) return TU_OK;
+    TU_TRY(tu__report_classification(result->images, result->classes, e->confusion, probabilities, labels,
+                                     &report));
+    add_metric(e, result, "f1", report.f1);
+    add_metric(e, result, "auc", report.auc);
+    add_metric(e, result, "calibration_error", report.calibration_error);
+    return TU_OK;
+}
+
+/* Allocates probabilities, unless the graph of an earlier version does not compute them. */
+static tu_status prepare_probabilities(evaluation *e, const tu_dataset_info *info) {
+    int64_t count;
+    if (!tu__is_classification(&e->config) || !tu__has_output(e->trained.graph, "probability") ||
+        __builtin_mul_overflow(info->count[TU_TEST], info->classes, &count) || count > MAX_PROBABILITIES)
+        return TU_OK;
+    e->probabilities =
+        tu__alloc_array((size_t)count, sizeof *e->probabilities, "the probabilities of classes");
+    e->labels = tu__alloc_array((size_t)info->count[TU_TEST], sizeof *e->labels, "the labels of samples");
+    return e->probabilities && e->labels ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status evaluate_run(evaluation *e, const tu_dataset_info *info, tu_evaluation *result) {
+    TU_TRY(prepare_probabilities(e, info));
+    tu__score score = {.confusion = e->confusion, .probabilities = e->probabilities, .labels = e->labels};
     TU_TRY(score_network(e, &score));
     result->step = e->trained.progress.step;
     result->images = score.images;
     result->loss = score.loss;
     result->accuracy = (double)score.correct / (double)score.images;
     result->top5 = (double)score.top5 / (double)score.images;
-    return TU_OK;
+    for (size_t i = 0; i < e->config.metric_count; i++)
+        add_metric(e, result, e->config.metrics[i].name, score.metrics[i]);
+    return add_classification(e, result, e->probabilities, e->labels);
 }
 
 /* Returns the fraction of the images in the largest class. Row i of the confusion matrix contains the images of class
@@ -134,7 +132,7 @@ static tu_status add_member(evaluation *e, const char *folder, int64_t number, c
 static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_trained_options *o,
                                    tu_evaluation *result) {
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
-    TU_TRY(tu_dataset_describe(e->dataset, &info));
+    TU_TRY(tu_dataset_describe(e->data.set, &info));
     int64_t count = e->config.members;
     e->members = tu__alloc_array((size_t)count, sizeof *e->members, "the scores of an ensemble");
     if (!e->members) return TU_NO_MEMORY;
@@ -148,7 +146,14 @@ static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_t
     result->accuracy = (double)score.correct / (double)score.images;
     result->top5 = (double)score.top5 / (double)score.images;
     result->member_count = count;
-    return TU_OK;
+    add_metric(e, result, "accuracy", result->accuracy);
+    add_metric(e, result, "top5", result->top5);
+    const double *sums = e->average.sums;
+    for (int64_t i = 0; i < score.images * info.classes; i++)
+        e->average.latest[i] = (float)(sums[i] / (double)count);
+    result->disagreement = tu__ensemble_average_disagreement(&e->average);
+    result->calibration_error = tu__ensemble_average_calibration_error(&e->average);
+    return add_classification(e, result, e->average.latest, e->average.labels);
 }
 
 /* ---- Run or ensemble ---- */
@@ -158,31 +163,40 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
     TU_TRY(open_network(e, folder, 0, o));
-    TU_TRY(open_dataset(e, o));
-    TU_TRY(tu_dataset_describe(e->dataset, &info));
-    TU_TRY(check_dataset(&e->config.dataset, &info));
-    size_t classes = (size_t)info.classes;
-    e->confusion = tu__alloc_array(classes * classes, sizeof *e->confusion, "the confusion matrix");
-    if (!e->confusion) return TU_NO_MEMORY;
+    TU_TRY(tu__test_data_open(&e->config, o, &e->data));
+    TU_TRY(tu_dataset_describe(e->data.set, &info));
+    size_t classes = tu__is_classification(&e->config) ? (size_t)info.classes : 0;
+    if (classes) {
+        e->confusion = tu__alloc_array(classes * classes, sizeof *e->confusion, "the confusion matrix");
+        if (!e->confusion) return TU_NO_MEMORY;
+    } else if (e->config.members) {
+        return tu_fail(TU_UNSUPPORTED,
+                       "an ensemble of the task '%s' cannot be evaluated: expected classification",
+                       e->config.task);
+    }
     *result = (tu_evaluation){.set = tu__arena_string(&e->arena, info.name),
-                              .classes = info.classes,
+                              .classes = (int64_t)classes,
+                              .task = e->config.task,
+                              .samples = tu__samples_name(&e->config),
                               .class_names = e->config.dataset.class_names,
                               .confusion = e->confusion,
                               .internal = e,
                               .skipped = info.skipped,
                               .ignored = info.ignored};
     if (!result->set) return TU_NO_MEMORY;
-    TU_TRY(e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, result));
-    result->largest_class = largest_fraction(result);
+    TU_TRY(e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, &info, result));
+    if (classes) result->largest_class = largest_fraction(result);
     return TU_OK;
 }
 
 static void free_evaluation(evaluation *e) {
     tu__trained_model_close(&e->trained);
-    tu_dataset_free(e->opened);
+    tu__test_data_close(&e->data);
     tu__ensemble_average_free(&e->average);
     tu__free(e->members);
     tu__free(e->confusion);
+    tu__free(e->probabilities);
+    tu__free(e->labels);
     tu__arena_free(&e->arena);
     tu__free(e);
 }

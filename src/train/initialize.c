@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/name_list.h"
+#include "base/open_file.h"
 #include "io/safetensors.h"
 #include "run/snapshot.h"
 #include "run/state_file.h"
@@ -72,8 +73,9 @@ static tu_status load_weights(const char *source, const tu__safetensors *file, t
     return status;
 }
 
-/* Finds the file to load: `source` itself, or the newest checkpoint if it is a run folder. */
-static tu_status find_file(const char *source, tu__path *path) {
+/* Finds the file to load: `source` itself, or the newest checkpoint if it is a run folder, then `folder`. */
+static tu_status find_file(const char *source, const char **folder, tu__path *path) {
+    *folder = NULL;
     struct stat info;
     if (strlen(source) > TU__MAX_FOLDER_LENGTH)
         return tu_fail(TU_INVALID, "--init '%.60s…': the path is too long", source);
@@ -83,7 +85,10 @@ static tu_status find_file(const char *source, tu__path *path) {
                 TU_INVALID,
                 "--init '%s' is an ensemble: expected one of its members, for example '%s/members/0'", source,
                 source);
-        if (tu__run_folder_has_run(source)) return tu__checkpoint_find(source, "last", path);
+        if (tu__run_folder_has_run(source)) {
+            *folder = source;
+            return tu__checkpoint_find(source, "last", path);
+        }
         return tu_fail(
             TU_NOT_FOUND,
             "--init '%s' is not a run folder (it has no config.json): expected a folder created by 'tutti train', or a safetensors file",
@@ -96,10 +101,14 @@ static tu_status find_file(const char *source, tu__path *path) {
 tu_status tu__initialize_from(const char *source, tu_state *state, tu__text *summary) {
     tu__path path;
     tu__safetensors file;
-    TU_TRY(find_file(source, &path));
-    TU_TRY(tu__safetensors_open(path.text, &file));
-    tu_status status = tu__metadata_is_checkpoint(&file) ? tu__metadata_check(&file, path.text) : TU_OK;
+    const char *folder;
+    TU_TRY(find_file(source, &folder, &path));
+    TU_TRY(tu__safetensors_open_in(folder, path.text, &file));
+    tu_status status = tu__metadata_is_checkpoint(&file)
+                           ? tu__metadata_check(&file, tu__file_path(folder, path.text).text)
+                           : TU_OK;
     if (status == TU_OK) status = load_weights(source, &file, state, summary);
+    if (status == TU_OK) status = tu__safetensors_intact(&file);
     tu__safetensors_close(&file);
     return status;
 }

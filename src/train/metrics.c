@@ -1,12 +1,14 @@
 /* Metrics of a run. See metrics.h. */
 #include "train/metrics.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/number.h"
 #include "base/save.h"
+#include "data/dataset.h"
 #include "io/chart.h"
 #include "io/event_file.h"
 #include "io/image.h"
@@ -38,15 +40,15 @@ static bool report_failure(tu__metrics *m, enum output output, tu_status status)
 
 /* ---- Opening and closing ---- */
 
-tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
-                           tu__metrics **metrics) {
+tu_status tu__metrics_open(const char *folder, const tu__run_config *config, int64_t step, tu__notice notice,
+                           void *context, tu__metrics **metrics) {
     tu__metrics *m = tu__alloc(sizeof *m, "the metrics of a run");
     *metrics = m;
     if (!m) return TU_NO_MEMORY;
     m->folder = folder;
     m->notice = notice;
     m->context = context;
-    report_failure(m, LOG, tu__metrics_log_open(folder, step, &m->log));
+    report_failure(m, LOG, tu__metrics_log_open(folder, config, step, &m->log));
     report_failure(m, EVENTS, tu__event_file_new(folder, step >= 0 ? step + 1 : -1, &m->events));
     return TU_OK;
 }
@@ -79,10 +81,17 @@ static void add_scalar(tu__metrics *m, int64_t step, const char *tag, double val
 void tu__metrics_training(tu__metrics *m, const tu_train_report *r) {
     report_failure(m, LOG, tu__metrics_log_add(&m->log, r));
     add_scalar(m, r->step, "train/loss", r->loss);
-    add_scalar(m, r->step, "train/accuracy", r->accuracy);
+    if (r->has_accuracy) add_scalar(m, r->step, "train/accuracy", r->accuracy);
     add_scalar(m, r->step, "rate", r->rate);
     add_scalar(m, r->step, "gradient_norm", r->gradient_norm);
     add_scalar(m, r->step, "images_per_second", r->images_per_second);
+}
+
+/* Training measurements have no second value if the task counts no correct samples. */
+static bool has_points(const tu__series *s) {
+    for (size_t i = 0; i < s->count; i++)
+        if (isfinite(s->accuracy[i])) return true;
+    return s->count == 0;
 }
 
 static tu_status draw_curves(const tu__metrics *m) {
@@ -91,41 +100,40 @@ static tu_status draw_curves(const tu__metrics *m) {
         const tu__series *series;
     } sources[] = {{"training", &m->log.train}, {"validation", &m->log.validation}, {"test", &m->log.test}};
     tu__curve losses[3], accuracies[3];
-    size_t count = 0;
+    size_t count = 0, others = 0;
     for (size_t i = 0; i < 3; i++) {
         const tu__series *s = sources[i].series;
         if (i > 0 && s->count == 0) continue;
         losses[count] = (tu__curve){
             .label = sources[i].label, .count = s->count, .x = s->epoch, .y = s->loss, .dots = i > 0};
-        accuracies[count] = losses[count];
-        accuracies[count++].y = s->accuracy;
+        if (has_points(s)) {
+            accuracies[others] = losses[count];
+            accuracies[others++].y = s->accuracy;
+        }
+        count++;
     }
+    const char *name = m->log.config->metrics[0].name;
     const tu__panel panels[] = {
         {.title = "loss", .x_label = "epoch", .y_label = "loss", .curve_count = count, .curves = losses},
-        {.title = "accuracy",
-         .x_label = "epoch",
-         .y_label = "accuracy",
-         .curve_count = count,
-         .curves = accuracies}};
+        {.title = name, .x_label = "epoch", .y_label = name, .curve_count = others, .curves = accuracies}};
     tu__text svg = {0};
     const char *slash = strrchr(m->folder, '/');
-    tu_status status = tu__chart_svg(&svg, slash && slash[1] ? slash + 1 : m->folder, 2, panels);
+    tu_status status = tu__chart_svg(&svg, slash && slash[1] ? slash + 1 : m->folder, others ? 2 : 1, panels);
     if (status == TU_OK)
-        status = tu_file_save(tu__path_in(m->folder, "curves.svg").text, tu__text_string(&svg), svg.length);
+        status = tu__file_save_in(m->folder, "curves.svg", tu__text_string(&svg), svg.length);
     tu__text_free(&svg);
     return status;
 }
 
 void tu__metrics_evaluation(tu__metrics *m, const tu_train_report *r) {
     report_failure(m, LOG, tu__metrics_log_add(&m->log, r));
-    if (r->event == TU_TRAIN_VALIDATED) {
-        add_scalar(m, r->step, "validation/loss", r->validation_loss);
-        add_scalar(m, r->step, "validation/accuracy", r->validation_accuracy);
-        add_scalar(m, r->step, "validation/top5", r->validation_top5);
-    } else {
-        add_scalar(m, r->step, "test/loss", r->test_loss);
-        add_scalar(m, r->step, "test/accuracy", r->test_accuracy);
-        add_scalar(m, r->step, "test/top5", r->test_top5);
+    bool validated = r->event == TU_TRAIN_VALIDATED;
+    add_scalar(m, r->step, validated ? "validation/loss" : "test/loss",
+               validated ? r->validation_loss : r->test_loss);
+    for (size_t i = 0; i < r->metric_count; i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "%s/%s", validated ? "validation" : "test", r->metrics[i].name);
+        add_scalar(m, r->step, tag, r->metrics[i].value);
     }
     tu__metrics_draw(m);
 }
@@ -193,7 +201,7 @@ static tu_status add_image(tu__metrics *m, const tu_dataset *dataset, const tu_d
 void tu__metrics_images(tu__metrics *m, const tu_dataset *dataset) {
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     if (tu_dataset_describe(dataset, &info) != TU_OK) return;
-    if (!m->events || (info.channels != 1 && info.channels != 3)) return;
+    if (!m->events || !tu__has_pictures(&info) || (info.channels != 1 && info.channels != 3)) return;
     size_t pixels = (size_t)(info.height * info.width * info.channels);
     void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "an image");
     uint8_t *bytes = tu__alloc(pixels, "an image");

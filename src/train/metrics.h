@@ -8,14 +8,15 @@
 #include <tutti/train.h>
 
 #include "run/snapshot.h"
+#include "train/run_folder.h"
 
 typedef struct tu__metrics tu__metrics;
 
 typedef void (*tu__notice)(void *context, const char *message);
 
 /* Opens the logs of a run that resumes after `step` (-1: a new run). Drops their entries of later steps. */
-tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
-                           tu__metrics **metrics);
+tu_status tu__metrics_open(const char *folder, const tu__run_config *config, int64_t step, tu__notice notice,
+                           void *context, tu__metrics **metrics);
 void tu__metrics_close(tu__metrics *metrics);
 /* Flushes everything recorded so far to the disk. Called before a checkpoint is written. */
 void tu__metrics_flush(tu__metrics *metrics);

@@ -4,14 +4,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/disk.h"
 #include "base/json.h"
 #include "base/json_read.h"
+#include "base/open_file.h"
 #include "base/save.h"
+
+#define FILE_NAME "metrics.jsonl"
+
+/* Far more than a run writes: a million lines of 200 bytes. A longer file would only use up the memory. */
+enum { MAX_BYTES = 1 << 28 };
 
 /* ---- Series ---- */
 
@@ -42,15 +47,15 @@ static tu_status add_point(tu__series *series, double epoch, double loss, double
 
 static const struct line_kind {
     tu_train_event event;
-    const char *loss, *accuracy, *top5; /* JSON keys; no top5 for training */
-    size_t series;                      /* offset of the series in tu__metrics_log */
-    size_t losses; /* offset in tu_train_report of the loss, which accuracy and top5 follow */
+    const char *loss, *accuracy; /* JSON keys; metrics of evaluations have the names of the task */
+    size_t series;               /* offset of the series in tu__metrics_log */
+    size_t losses;               /* offset in tu_train_report of the loss */
 } kinds[] = {
-    {TU_TRAIN_MEASURED, "loss", "accuracy", NULL, offsetof(tu__metrics_log, train),
+    {TU_TRAIN_MEASURED, "loss", "accuracy", offsetof(tu__metrics_log, train),
      offsetof(tu_train_report, loss)},
-    {TU_TRAIN_VALIDATED, "validation_loss", "validation_accuracy", "validation_top5",
-     offsetof(tu__metrics_log, validation), offsetof(tu_train_report, validation_loss)},
-    {TU_TRAIN_EVALUATED, "test_loss", "test_accuracy", "test_top5", offsetof(tu__metrics_log, test),
+    {TU_TRAIN_VALIDATED, "validation_loss", NULL, offsetof(tu__metrics_log, validation),
+     offsetof(tu_train_report, validation_loss)},
+    {TU_TRAIN_EVALUATED, "test_loss", NULL, offsetof(tu__metrics_log, test),
      offsetof(tu_train_report, test_loss)},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -65,9 +70,17 @@ static const struct line_kind *kind_of(tu_train_event event) {
     return &kinds[0];
 }
 
-/* Returns the loss, accuracy and top-5 fields of the report, which are consecutive. */
+/* Returns the loss in the report. */
 static const double *numbers_of(const tu_train_report *r, const struct line_kind *kind) {
     return (const double *)((const char *)r + kind->losses);
+}
+
+/* Sets the key of a metric: "accuracy" of training, "validation_rmse". */
+static void metric_key(const tu__metrics_log *log, const struct line_kind *kind, size_t index, char key[80]) {
+    const char *prefix = kind->event == TU_TRAIN_VALIDATED   ? "validation_"
+                         : kind->event == TU_TRAIN_EVALUATED ? "test_"
+                                                             : "";
+    snprintf(key, 80, "%s%s", prefix, log->config->metrics[index].name);
 }
 
 /* ---- Reading an existing log ---- */
@@ -86,8 +99,10 @@ static bool read_line(tu__metrics_log *log, const char *text, size_t length, int
     valid = at && at->is_integer && at->integer <= step;
     for (size_t i = 0; valid && i < KINDS; i++)
         if (tu__json_member(line, kinds[i].loss)) {
+            char key[80];
+            metric_key(log, &kinds[i], 0, key);
             valid = add_point(series_of(log, &kinds[i]), number_in(line, "epoch"),
-                              number_in(line, kinds[i].loss), number_in(line, kinds[i].accuracy)) == TU_OK;
+                              number_in(line, kinds[i].loss), number_in(line, key)) == TU_OK;
             break;
         }
     tu__arena_free(&arena);
@@ -104,49 +119,62 @@ static void read_lines(tu__metrics_log *log, const char *text, size_t length, in
     }
 }
 
-/* Reads the whole file; the caller frees `*text` with tu__free. A missing file has length 0. */
-static tu_status read_file(const char *path, char **text, size_t *length) {
-    *text = NULL;
-    *length = 0;
-    FILE *file = fopen(path, "rb");
-    if (!file && errno == ENOENT) return TU_OK;
-    long size = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    tu_status status = TU_OK;
-    if (size < 0 || fseek(file, 0, SEEK_SET) != 0)
-        status = tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(errno));
-    if (status == TU_OK) {
-        *text = tu__alloc((size_t)size + 1, "metrics.jsonl");
-        status = *text ? TU_OK : TU_NO_MEMORY;
+/* Reads step and time of the line that ends at `end`. */
+static tu__log_summary summary_of(const char *text, size_t end) {
+    tu__log_summary last = {0};
+    tu__arena arena = {.purpose = "a line of metrics.jsonl"};
+    const tu__json_value *line;
+    size_t begin = end ? end - 1 : 0;
+    while (begin > 0 && text[begin - 1] != '\n') begin--;
+    if (end > begin &&
+        tu__json_parse(&arena, "metrics.jsonl", text + begin, end - 1 - begin, &line) == TU_OK) {
+        const tu__json_value *step = tu__json_member(line, "step");
+        double seconds = number_in(line, "seconds");
+        last = (tu__log_summary){step ? step->integer : 0, isfinite(seconds) ? seconds : 0};
     }
-    if (status == TU_OK) {
-        *length = fread(*text, 1, (size_t)size, file);
-        if (ferror(file)) status = tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(errno));
-    }
-    if (status != TU_OK) tu__free(*text), *text = NULL;
-    if (file) fclose(file);
-    return status;
+    tu__arena_free(&arena);
+    return last;
 }
 
-static tu_status drop_later_lines(tu__metrics_log *log, int64_t step) {
-    char *text;
-    size_t length, kept;
-    TU_TRY(read_file(log->path.text, &text, &length));
-    read_lines(log, text, length, step, &kept);
+tu_status tu__metrics_log_read(const char *folder, const tu__run_config *config, tu__metrics_log *log,
+                               tu__log_summary *last) {
+    tu__text text;
+    size_t kept;
+    *log = (tu__metrics_log){.config = config, .path = tu__path_in(folder, FILE_NAME), .fd = -1};
+    *last = (tu__log_summary){0};
+    tu_status status = tu__read_file(folder, FILE_NAME, MAX_BYTES, &text);
+    if (status == TU_OK) {
+        read_lines(log, tu__text_string(&text), text.length, INT64_MAX, &kept);
+        *last = summary_of(tu__text_string(&text), kept);
+    }
+    tu__text_free(&text);
+    return status == TU_NOT_FOUND ? TU_OK : status;
+}
+
+static tu_status drop_later_lines(tu__metrics_log *log, const char *folder, int64_t step) {
+    tu__text text;
+    size_t kept;
+    tu_status status = tu__read_file(folder, FILE_NAME, MAX_BYTES, &text);
+    bool exists = status != TU_NOT_FOUND;
+    if (!exists) status = TU_OK;
+    if (status == TU_OK) read_lines(log, tu__text_string(&text), text.length, step, &kept);
     /* A new file is saved as well: unlike opening it, this also flushes its directory entry to the disk. */
-    tu_status status = !text || kept < length ? tu_file_save(log->path.text, text ? text : "", kept) : TU_OK;
-    log->size = (off_t)kept;
-    tu__free(text);
+    if (status == TU_OK && (!exists || kept < text.length))
+        status = tu__file_save_in(folder, FILE_NAME, tu__text_string(&text), kept);
+    if (status == TU_OK) log->size = (off_t)kept;
+    tu__text_free(&text);
     return status;
 }
 
 /* ---- Writing ---- */
 
-tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log *log) {
-    *log = (tu__metrics_log){.path = tu__path_in(folder, "metrics.jsonl"), .fd = -1};
-    TU_TRY(drop_later_lines(log, step));
-    log->fd = tu__disk_in_use()->open(log->path.text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+tu_status tu__metrics_log_open(const char *folder, const tu__run_config *config, int64_t step,
+                               tu__metrics_log *log) {
+    *log = (tu__metrics_log){.config = config, .path = tu__path_in(folder, FILE_NAME), .fd = -1};
+    TU_TRY(drop_later_lines(log, folder, step));
+    log->fd = tu__open_to_write(folder, FILE_NAME, O_WRONLY | O_CREAT | O_APPEND);
     if (log->fd >= 0) return TU_OK;
-    return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(errno));
+    return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, tu__file_reason(errno));
 }
 
 void tu__metrics_log_close(tu__metrics_log *log) {
@@ -173,7 +201,27 @@ static void write_waits(const tu_train_report *r, tu_json *json) {
     tu_json_i64(json, "slow_rank", r->slow_rank);
 }
 
-static void write_line(tu__text *text, const tu_train_report *r) {
+/* Writes the metrics of an evaluation; of a training measurement only the accuracy, if the task has one. */
+static void write_metrics(const tu__metrics_log *log, const struct line_kind *kind, const tu_train_report *r,
+                          tu_json *json) {
+    char key[80];
+    if (kind->event == TU_TRAIN_MEASURED) {
+        if (r->has_accuracy) tu_json_f64(json, kind->accuracy, r->accuracy);
+        return;
+    }
+    for (size_t i = 0; i < r->metric_count; i++) {
+        metric_key(log, kind, i, key);
+        tu_json_f64(json, key, r->metrics[i].value);
+    }
+}
+
+/* Returns the value of the second curve: the accuracy, or the first metric of the task. */
+static double curve_value(const struct line_kind *kind, const tu_train_report *r) {
+    if (kind->event == TU_TRAIN_MEASURED) return r->has_accuracy ? r->accuracy : NAN;
+    return r->metric_count ? r->metrics[0].value : NAN;
+}
+
+static void write_line(const tu__metrics_log *log, tu__text *text, const tu_train_report *r) {
     tu_json json = tu__json_to_text(text);
     tu_json_begin_object(&json, NULL);
     tu_json_i64(&json, "step", r->step);
@@ -182,10 +230,8 @@ static void write_line(tu__text *text, const tu_train_report *r) {
     const struct line_kind *kind = kind_of(r->event);
     const double *numbers = numbers_of(r, kind);
     tu_json_f64(&json, kind->loss, numbers[0]);
-    tu_json_f64(&json, kind->accuracy, numbers[1]);
-    if (kind->top5) {
-        tu_json_f64(&json, kind->top5, numbers[2]);
-    } else {
+    write_metrics(log, kind, r, &json);
+    if (kind->event == TU_TRAIN_MEASURED) {
         tu_json_f64(&json, "rate", r->rate);
         tu_json_f64(&json, "gradient_norm", r->gradient_norm);
         tu_json_f64(&json, "images_per_second", round_to(r->images_per_second, 0.1));
@@ -202,7 +248,7 @@ static tu_status append(tu__metrics_log *log, const char *bytes, size_t size) {
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             int reason = errno;
-            if (done) tu__disk_in_use()->truncate(log->path.text, log->size);
+            if (done) tu__disk_in_use()->truncate(log->fd, log->size);
             return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(reason));
         }
         done += (size_t)written;
@@ -214,9 +260,9 @@ static tu_status append(tu__metrics_log *log, const char *bytes, size_t size) {
 tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *r) {
     const struct line_kind *kind = kind_of(r->event);
     const double *numbers = numbers_of(r, kind);
-    TU_TRY(add_point(series_of(log, kind), r->epoch, numbers[0], numbers[1]));
+    TU_TRY(add_point(series_of(log, kind), r->epoch, numbers[0], curve_value(kind, r)));
     tu__text text = {0};
-    write_line(&text, r);
+    write_line(log, &text, r);
     tu_status status = text.failed ? TU_NO_MEMORY : append(log, text.data, text.length);
     tu__text_free(&text);
     return status;

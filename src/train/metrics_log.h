@@ -21,6 +21,7 @@ typedef struct tu__series {
 } tu__series;
 
 typedef struct tu__metrics_log {
+    const tu__run_config *config; /* has the names of the metrics */
     tu__path path;
     int fd; /* -1: not open */
     off_t size;
@@ -29,7 +30,18 @@ typedef struct tu__metrics_log {
 
 /* Opens the log to append lines after `step`. First removes later lines and an incomplete last line, atomically. Call
  * tu__metrics_log_close even after a failure. */
-tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log *log);
+tu_status tu__metrics_log_open(const char *folder, const tu__run_config *config, int64_t step,
+                               tu__metrics_log *log);
+/* The newest line of a log. */
+typedef struct tu__log_summary {
+    int64_t step;
+    double seconds;
+} tu__log_summary;
+
+/* Reads the series of a log and its newest line, without opening it for writing. A missing file is an empty log. Call
+ * tu__metrics_log_close even after a failure. */
+tu_status tu__metrics_log_read(const char *folder, const tu__run_config *config, tu__metrics_log *log,
+                               tu__log_summary *last);
 void tu__metrics_log_close(tu__metrics_log *log);
 /* Appends a line. If the write fails, removes the incomplete line. */
 tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *report);

@@ -10,7 +10,7 @@
 #include "graph/graph.h"
 #include "optim/optimizer.h"
 
-enum { MAX_STEPS = 1024, MAX_PIXEL_BYTES = 64 << 20, MAX_GROWTH = 8 };
+enum { MAX_STEPS = 1024, MAX_BATCH_BYTES = 64 << 20, MAX_GROWTH = 8 };
 
 double tu__multi_step_loop_seconds = 0.15;
 
@@ -28,26 +28,34 @@ static bool can_run_many(const tu__micro_batch *micro_batch) {
 
 static tu_status open_tables(tu__multi_step_loop *b) {
     const tu_dataset *dataset = b->dataset;
-    int64_t count = dataset->info.count[TU_TRAIN];
-    if (!dataset->images[TU_TRAIN]) return TU_OK;
-    TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &b->images));
-    return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count, &b->labels);
+    b->feeder.columns = &dataset->columns;
+    if (!tu__dataset_in_memory(dataset, TU_TRAIN)) return TU_OK;
+    return tu__feeder_make_tables(&dataset->columns, dataset->data[TU_TRAIN], dataset->info.count[TU_TRAIN],
+                                  &b->feeder);
+}
+
+static tu_status allocate_columns(tu__multi_step_loop *b) {
+    const tu__columns *columns = &b->dataset->columns;
+    for (size_t c = 0; c < columns->count; c++) {
+        b->columns[c] = tu__alloc_aligned((size_t)b->capacity * (size_t)b->batch * columns->column[c].bytes,
+                                          "the samples of many steps");
+        if (!b->columns[c]) return TU_NO_MEMORY;
+    }
+    b->batch_columns =
+        tu__alloc_array((size_t)b->capacity * TU_MAX_COLUMNS, sizeof *b->batch_columns, "many steps");
+    return b->batch_columns ? TU_OK : TU_NO_MEMORY;
 }
 
 static tu_status allocate_arrays(tu__multi_step_loop *b) {
-    size_t batch_bytes = (size_t)b->batch * b->dataset->image_bytes;
+    size_t batch_bytes = (size_t)b->batch * tu__sample_bytes(&b->dataset->columns);
     b->capacity = MAX_STEPS;
-    if (!b->images && batch_bytes * MAX_STEPS > MAX_PIXEL_BYTES)
-        b->capacity = MAX_PIXEL_BYTES / (int64_t)batch_bytes;
+    if (!b->feeder.has_tables && batch_bytes * MAX_STEPS > MAX_BATCH_BYTES)
+        b->capacity = MAX_BATCH_BYTES / (int64_t)batch_bytes;
     if (b->capacity < 1) b->capacity = 1;
     size_t steps = (size_t)b->capacity, samples = steps * (size_t)b->batch;
-    if (!b->images) {
-        b->pixels = tu__alloc_aligned(steps * batch_bytes, "the images of many steps");
-        b->classes = tu__alloc_array(samples, sizeof *b->classes, "the labels of many steps");
-        if (!b->pixels || !b->classes) return TU_NO_MEMORY;
-    }
+    if (!b->feeder.has_tables) TU_TRY(allocate_columns(b));
     b->ordinals = tu__alloc_array(samples, sizeof *b->ordinals, "the ordinals of many steps");
-    b->indices = tu__alloc_array(samples, sizeof *b->indices, "the image indices of many steps");
+    b->indices = tu__alloc_array(samples, sizeof *b->indices, "the sample indices of many steps");
     b->batches = tu__alloc_array(steps, sizeof *b->batches, "many steps");
     b->losses = tu__alloc_array(steps, sizeof *b->losses, "many steps");
     b->rates = tu__alloc_array(steps, sizeof *b->rates, "many steps");
@@ -71,11 +79,10 @@ tu_status tu__multi_step_loop_open(const tu__stepper *stepper, const tu_dataset 
 }
 
 void tu__multi_step_loop_close(tu__multi_step_loop *b) {
-    tu_table_free(b->images);
-    tu_table_free(b->labels);
-    tu__free_aligned(b->pixels);
-    void *const blocks[] = {b->classes, b->ordinals, b->indices,  b->batches, b->losses,
-                            b->rates,   b->norms,    b->corrects, b->finite};
+    tu__feeder_close(&b->feeder);
+    for (size_t c = 0; c < TU_MAX_COLUMNS; c++) tu__free_aligned(b->columns[c]);
+    void *const blocks[] = {b->batch_columns, b->ordinals, b->indices,  b->batches, b->losses,
+                            b->rates,         b->norms,    b->corrects, b->finite};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tu__free(blocks[i]);
     *b = (tu__multi_step_loop){0};
 }
@@ -91,12 +98,17 @@ static void copy_batch(tu__multi_step_loop *b, int64_t step, const tu_batch *sou
     memcpy(b->indices + first, source->indices, count * sizeof *b->indices);
     copy->ordinals = b->ordinals + first;
     copy->indices = b->indices + first;
-    if (b->images) return;
-    unsigned char *pixels = b->pixels + first * b->dataset->image_bytes;
-    memcpy(pixels, source->images, count * b->dataset->image_bytes);
-    memcpy(b->classes + first, source->labels, count * sizeof *b->classes);
-    copy->images = pixels;
-    copy->labels = b->classes + first;
+    if (b->feeder.has_tables) return;
+    const tu__columns *columns = &b->dataset->columns;
+    copy->images = NULL; /* of the loader */
+    copy->labels = NULL;
+    copy->columns = b->batch_columns + (size_t)step * TU_MAX_COLUMNS;
+    for (size_t c = 0; c < columns->count; c++) {
+        size_t bytes = columns->column[c].bytes;
+        unsigned char *to = b->columns[c] + first * bytes;
+        memcpy(to, source->columns[c], count * bytes);
+        b->batch_columns[(size_t)step * TU_MAX_COLUMNS + c] = to;
+    }
 }
 
 /* Reads the batches of up to `steps` steps. Stops before a batch that cannot be read; fails only if that is the
@@ -116,7 +128,7 @@ static tu_status read_batches(tu__multi_step_loop *b, tu_loader *loader, int64_t
  * can always be read. */
 static tu_status agree_on_count(const tu__multi_step_loop *b, tu_status status, int64_t *count) {
     int64_t counts[TU__MAX_PROCESSES];
-    if (!b->group || b->images) return status;
+    if (!b->group || b->feeder.has_tables) return status;
     TU_TRY(tu_process_group_agree(b->group, status));
     TU_TRY(tu_process_group_gather(b->group, count, sizeof *count, counts));
     for (uint32_t r = 0; r < b->group->info.size; r++)
@@ -128,17 +140,9 @@ static tu_status agree_on_count(const tu__multi_step_loop *b, tu_status status, 
 
 static size_t make_feeds(const tu__multi_step_loop *b, const tu__micro_batch *micro_batch,
                          tu_feed_many feeds[TU__MAX_FEEDS]) {
-    size_t count = 0;
-    if (b->images) {
-        feeds[count++] = (tu_feed_many){.input = micro_batch->images, .table = b->images, .rows = b->indices};
-        feeds[count++] = (tu_feed_many){.input = micro_batch->labels, .table = b->labels, .rows = b->indices};
-    } else {
-        feeds[count++] = (tu_feed_many){.input = micro_batch->images, .data = b->pixels};
-        feeds[count++] = (tu_feed_many){.input = micro_batch->labels, .data = b->classes};
-    }
-    if (tu_ok(micro_batch->ordinals))
-        feeds[count++] = (tu_feed_many){.input = micro_batch->ordinals, .data = b->ordinals};
-    return count;
+    const tu__feed_source source = {
+        .rows = b->indices, .columns = (const void *const *)b->columns, .ordinals = b->ordinals};
+    return tu__make_feeds(&b->feeder, &micro_batch->inputs, &source, feeds);
 }
 
 /* Sets the length of the next call from the measured time. It grows by at most the factor MAX_GROWTH, because the
@@ -152,7 +156,12 @@ static void adapt_length(tu__multi_step_loop *b, int64_t steps, double seconds) 
 tu_status tu__multi_step_loop_run(tu__multi_step_loop *b, const tu__micro_batch *micro_batch, tu_state *state,
                                   tu_loader *loader, int64_t steps, int64_t *completed) {
     tu_feed_many feeds[TU__MAX_FEEDS];
-    void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
+    void *fetches[5] = {b->losses};
+    size_t results = 1;
+    if (b->stepper->counts_correct) fetches[results++] = b->corrects;
+    fetches[results++] = b->finite;
+    fetches[results++] = b->rates;
+    fetches[results++] = b->norms;
     double start = tu__now();
     tu_status status = read_batches(b, loader, steps < b->capacity ? steps : b->capacity, completed);
     TU_TRY(agree_on_count(b, status, completed));

@@ -1,7 +1,7 @@
 /* Multi-step calls: many training steps submitted in one call of the engine, on devices that support it
  * (tu_run_many).
  *
- * A data set in memory is copied to the device once; each step then needs only the indices of its images from the
+ * A data set in memory is copied to the device once; each step then needs only the indices of its samples from the
  * host. Batches of other data sets are copied into one array. The results of all steps come back as arrays. A call is
  * limited to a fraction of a second, so that a run can be stopped. The trainer ends it at the first step after which
  * something else is due (evaluation, checkpoint). If a step is not finite, the later steps of the call change nothing
@@ -14,16 +14,16 @@
 typedef struct tu__multi_step_loop {
     const tu__stepper *stepper; /* NULL: one step per call, and nothing below is used */
     const tu_dataset *dataset;
-    tu_process_group *group;   /* the processes that make the same calls; NULL: this one alone */
-    tu_table *images, *labels; /* all training images and labels; NULL: batches are copied */
-    int64_t capacity;          /* maximum number of steps per call */
+    tu_process_group *group; /* the processes that make the same calls; NULL: this one alone */
+    tu__feeder feeder;       /* with tables of all training samples; else batches are copied */
+    int64_t capacity;        /* maximum number of steps per call */
     /* Maximum number of steps of the next call, adapted to its duration; the same in all processes (ranks.h). */
     int64_t length;
     int64_t batch; /* samples per full batch */
     /* Inputs of the steps. */
-    tu_batch *batches;     /* the pointers in it refer to the arrays below */
-    unsigned char *pixels; /* NULL with tables */
-    int32_t *classes;      /* NULL with tables */
+    tu_batch *batches;                      /* the pointers in it refer to the arrays below */
+    unsigned char *columns[TU_MAX_COLUMNS]; /* of all samples; NULL with tables */
+    const void **batch_columns; /* [capacity, TU_MAX_COLUMNS]: addresses of each batch in `columns` */
     int64_t *ordinals, *indices;
     /* Results of the steps. */
     float *losses, *rates, *norms;

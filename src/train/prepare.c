@@ -8,14 +8,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <tutti/model.h>
+#include <tutti/network.h>
 
 #include "base/alloc.h"
 #include "base/save.h"
+#include "base/utf8.h"
+#include "data/dataset.h"
 #include "graph/graph.h"
+#include "network/network.h"
 #include "train/initialize.h"
 #include "train/ranks.h"
 #include "train/step_graphs.h"
+#include "train/table_settings.h"
+#include "train/task.h"
 #include "train/trainer.h"
 
 enum {
@@ -67,11 +72,19 @@ static void report_loading(void *context, const char *what, int64_t done, int64_
 
 /* Fails if options were given that only apply to a data set opened by tu_train. */
 static tu_status check_caller_dataset(const tu__settings *s) {
-    if (!s->skip_bad && !*s->ignore_label) return TU_OK;
-    return tu_fail(
-        TU_INVALID,
-        "%s has no effect on an open data set (.set): pass the option to tu_dataset_open, or pass the data set's name to tu_train",
-        s->skip_bad ? "--skip-bad" : "--ignore-label");
+    const struct {
+        const char *option;
+        bool given;
+    } options[] = {{"--skip-bad", s->skip_bad},      {"--ignore-label", *s->ignore_label},
+                   {"--target", *s->target},         {"--drop", *s->drop},
+                   {"--categories", *s->categories}, {"--context", s->window > 0}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given)
+            return tu_fail(
+                TU_INVALID,
+                "%s has no effect on an open data set (.set): pass the option to tu_dataset_open, or pass the data set's name to tu_train",
+                options[i].option);
+    return TU_OK;
 }
 
 static void report_dataset_notices(tu__trainer *t) {
@@ -93,22 +106,26 @@ static void report_dataset_notices(tu__trainer *t) {
 }
 
 /* Opens the data set. `height`, `width`: target size of the images of a folder; other data sets keep their size.
- * `validation`: also load the data set's own validation split. */
-static tu_status open_dataset(tu__trainer *t, const char *data, int64_t height, int64_t width,
+ * `window`: tokens of a sample of a text. `validation`: also load the data set's own validation split. */
+static tu_status open_dataset(tu__trainer *t, const char *data, int64_t height, int64_t width, int64_t window,
                               bool validation) {
     const tu__settings *s = &t->config.settings;
     bool ignores;
     int64_t label;
     TU_TRY(tu__read_ignore_label(s->ignore_label, &ignores, &label));
+    t->dataset = t->shared ? t->shared->dataset : NULL;
+    if (t->dataset) return TU_OK;
     t->dataset = t->options.set;
     if (t->dataset) return check_caller_dataset(s);
     if (!data || !*data)
         return tu_fail(
             TU_INVALID,
-            "no training data: expected --data with cifar10, mnist, generated, a folder of images or a pair of .npy files");
+            "no training data: expected --data with cifar10, mnist, generated, a folder of images, a CSV file or a pair of .npy files");
     TU_TRY(tu_dataset_open(data, &t->opened, .height = height, .width = width, .offline = t->options.offline,
                            .progress = report_loading, .context = t, .validation = validation,
-                           .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL));
+                           .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL,
+                           .target = s->target, .categories = tu__categories_of(s), .drop = s->drop,
+                           .window = window));
     t->dataset = t->opened;
     report_dataset_notices(t);
     return TU_OK;
@@ -122,10 +139,11 @@ static tu_status copy_string(tu__trainer *t, const char *given, const char **cop
 }
 
 /* Finds the network that `model` names, or that the C file `model` defines. */
-static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *defaults) {
-    config->network = model;
-    if (tu_model_is_file(model)) TU_TRY(tu_model_load(model, &config->network));
-    return tu_model_defaults(config->network, defaults);
+static tu_status find_network(tu__trainer *t, const char *model, tu_network_options *defaults) {
+    tu__run_config *config = &t->config;
+    config->network = t->shared ? t->shared->network : model;
+    if (tu_network_is_file(config->network)) TU_TRY(tu_network_load(model, &config->network));
+    return tu_network_defaults(config->network, defaults);
 }
 
 /* True if the user or the recipe chose a validation split. Otherwise the data set's own is used, if any. A member
@@ -146,6 +164,105 @@ static tu_status check_validation(const tu__trainer *t) {
                    option);
 }
 
+/* ---- New run: the task ---- */
+
+/* Finds the task that --task names, or that the network's file defines; else the target decides. */
+static tu_status find_task(const tu__run_config *config, const tu_task **task) {
+    const char *name = config->settings.task, *network;
+    *task = *name ? NULL : tu__network_task(config->network);
+    if (*task) return TU_OK;
+    if (!*name) return tu__task_choose(config, task);
+    if (tu_network_is_file(name)) {
+        TU_TRY(tu__load_definitions(name, &network, &name));
+        if (!name)
+            return tu_fail(TU_INVALID, "'%.200s' defines no task: expected one TU_TASK",
+                           config->settings.task);
+    }
+    return tu__task_find(name, task);
+}
+
+/* The built-in tasks need certain targets; a task of the user checks what it gets. */
+static tu_status check_task(const tu__run_config *config, const tu_task *task) {
+    const tu__column *target = tu__columns_target(&config->columns);
+    const char *problem = NULL;
+    if (task == &tu__task_classification && !config->dataset.classes)
+        problem = "the target has no classes";
+    else if ((task == &tu__task_regression || task == &tu__task_labels) &&
+             (!target || target->type.dtype != TU_F32))
+        problem = "the target has no numbers";
+    else if (task == &tu__task_next_token &&
+             (target || !tu__columns_of_kind(&config->columns, TU_COLUMN_TOKENS)))
+        problem = "the data set has no tokens";
+    for (size_t i = 0; task == &tu__task_labels && !problem && i < target->field_count; i++)
+        if (target->fields[i].min != 0 || target->fields[i].max != 1)
+            return tu_fail(TU_INVALID,
+                           "--task labels: the target '%.60s' ranges from %.9g to %.9g: expected 0 and 1",
+                           target->fields[i].name, target->fields[i].min, target->fields[i].max);
+    if (!problem) return TU_OK;
+    return tu_fail(TU_INVALID, "--task %s cannot be used with data set '%s': %s", task->name,
+                   config->dataset.name, problem);
+}
+
+/* The settings for classes and pictures would have no effect. */
+static tu_status check_task_settings(const tu__run_config *config) {
+    const tu__settings *s = &config->settings;
+    bool pictures = tu__has_pictures(&config->dataset), classes = tu__is_classification(config);
+    const struct {
+        const char *option;
+        bool given, usable;
+        const char *needs;
+    } options[] = {{"--class-weights", *s->class_weights, classes, "classification"},
+                   {"--balanced", s->balanced, config->dataset.classes > 0, "a target of classes"},
+                   {"--image-size", s->image_size > 0, pictures, "pictures"},
+                   {"--pad", s->pad > 0, pictures, "pictures"},
+                   {"--flip", s->flip, pictures, "pictures"},
+                   {"--brightness", s->brightness > 0, pictures, "pictures"},
+                   {"--contrast", s->contrast > 0, pictures, "pictures"},
+                   {"--cutout", s->cutout > 0, pictures, "pictures"},
+                   {"--standardize", s->standardize, pictures, "pictures"}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given && !options[i].usable)
+            return tu_fail(TU_INVALID, "%s needs %s, which data set '%s' and the task '%s' do not have",
+                           options[i].option, options[i].needs, config->dataset.name, config->task);
+    if (s->balanced && s->bootstrap)
+        return tu_fail(TU_INVALID, "--balanced and --bootstrap cannot be combined: both choose the samples");
+    return TU_OK;
+}
+
+/* A task with an input of its own may make anything of the columns. */
+static tu_status check_network(const tu__run_config *config, const tu_task *task) {
+    const char *samples = tu__samples_name(config);
+    unsigned given = strcmp(samples, "images") == 0    ? TU_TAKES_IMAGES
+                     : strcmp(samples, "windows") == 0 ? TU_TAKES_TOKENS
+                                                       : TU_TAKES_ROWS;
+    if (task->input || (tu_network_takes(config->network) & given)) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "network '%s' does not take the %s of data set '%s': expected another network, such as %s",
+                   config->network, samples, config->dataset.name,
+                   given == TU_TAKES_IMAGES   ? "tutorial-cnn"
+                   : given == TU_TAKES_TOKENS ? "char-gpt"
+                                              : "mlp");
+}
+
+static tu_status choose_task(tu__trainer *t) {
+    tu__run_config *config = &t->config;
+    const tu_task *task;
+    TU_TRY(find_task(config, &task));
+    TU_TRY(check_network(config, task));
+    TU_TRY(check_task(config, task));
+    config->task = task->name;
+    config->metric_count = 0;
+    if (tu__is_classification(config)) {
+        config->metric_count = 2;
+        snprintf(config->metrics[0].name, sizeof config->metrics[0].name, "accuracy");
+        snprintf(config->metrics[1].name, sizeof config->metrics[1].name, "top5");
+    }
+    TU_TRY(check_task_settings(config));
+    return tu__choose_class_weights(t);
+}
+
+/* ---- New run: lengths ---- */
+
 /* Chooses the validation split. Default: the data set's own, else a fraction of the training images, at most
  * MAX_VALIDATION. */
 static tu_status choose_validation_split(tu__trainer *t) {
@@ -155,6 +272,14 @@ static tu_status choose_validation_split(tu__trainer *t) {
         config->settings.validation = (double)config->dataset.validation;
     else if (!given && tu__validation_images(config) > MAX_VALIDATION)
         config->settings.validation = MAX_VALIDATION;
+    if (given && t->dataset->windows.length) {
+        if (config->settings.validation > 0)
+            return tu_fail(
+                TU_INVALID,
+                "--validation %.10g: a token file has its own validation part, and windows chosen at random "
+                "would overlap: expected 0 or nothing",
+                config->settings.validation);
+    }
     if (given) config->dataset.validation = 0; /* the requested split replaces the data set's own */
     return check_validation(t);
 }
@@ -177,27 +302,62 @@ static tu_status choose_length(tu__trainer *t) {
     char message[200];
     snprintf(
         message, sizeof message,
-        "the data set is small (%lld training images): training %lld epochs instead of %lld, for at least %d steps; set --epochs to change this",
-        (long long)tu__training_images(config), (long long)s->epochs, (long long)before, MIN_STEPS);
+        "the data set is small (%lld training %s): training %lld epochs instead of %lld, for at least %d steps; set --epochs to change this",
+        (long long)tu__training_images(config), tu__samples_name(config), (long long)s->epochs,
+        (long long)before, MIN_STEPS);
     tu__trainer_notice(t, message);
     return tu__run_config_compute_steps(config);
 }
 
+/* Makes the learning rate grow, which no setting can. */
+static void grow_rate(tu__trainer *t) {
+    tu__settings *s = &t->config.settings;
+    s->schedule = "exponential";
+    s->warmup = 0;
+    s->rate_every = 1 / (double)t->config.steps_per_epoch; /* a step */
+    s->rate_factor = t->shared->rate_growth;
+}
+
+/* The names of a run are stored in JSON and in checkpoints, which are UTF-8. Other names could not be saved, or not be found
+ * again by --resume. */
+static tu_status check_utf8(const char *what, const char *name) {
+    if (!name || tu__is_utf8(name, strlen(name))) return TU_OK;
+    return tu_fail(TU_INVALID, "%s '%.200s' is not UTF-8: rename it, because a run could not store its name",
+                   what, name);
+}
+
+static tu_status check_names(const tu__trainer *t, const char *model, const char *data) {
+    TU_TRY(check_utf8("the model", model));
+    TU_TRY(check_utf8("the data set", t->options.set ? NULL : data));
+    TU_TRY(check_utf8("the file of --lock", t->options.lock));
+    return check_utf8("the file of --init", t->options.init);
+}
+
+static tu_status check_node_names(const tu_graph *graph) {
+    for (uint32_t i = 0; i < graph->node_count; i++) TU_TRY(check_utf8("the node", graph->nodes[i]->name));
+    return TU_OK;
+}
+
 static tu_status resolve_config(tu__trainer *t, const char *model, const char *data) {
+    TU_TRY(check_names(t, model, data));
     tu__run_config *config = &t->config;
-    tu_model_options defaults = TU_SIZED(tu_model_options);
-    TU_TRY(find_network(config, model, &defaults));
+    tu_network_options defaults = TU_SIZED(tu_network_options);
+    TU_TRY(find_network(t, model, &defaults));
     TU_TRY(tu__settings_resolve(config->network, &t->options, &t->arena, &config->settings));
     int64_t size = config->settings.image_size;
+    int64_t context = config->settings.window;
     TU_TRY(open_dataset(t, data, size ? size : defaults.height, size ? size : defaults.width,
-                        !is_validation_given(t)));
+                        context ? context : defaults.context, !is_validation_given(t)));
     config->dataset = TU_SIZED(tu_dataset_info);
     TU_TRY(tu_dataset_describe(t->dataset, &config->dataset));
+    config->columns = t->dataset->columns;
+    TU_TRY(choose_task(t));
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
     TU_TRY(choose_validation_split(t));
     TU_TRY(tu__run_config_compute_steps(config));
+    if (t->shared && t->shared->rate_growth > 0) grow_rate(t);
     return choose_length(t);
 }
 
@@ -242,7 +402,7 @@ static tu_status compile_programs(tu__trainer *t) {
                                     &t->multi_step));
     if (!t->multi_step.stepper) TU_TRY(tu__stepper_gather_from(&t->stepper, &t->config, t->dataset));
     if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
-        TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
+        TU_TRY(tu__evaluator_open(t->graphs.evaluate, t->graphs.metrics, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, &t->config, &t->state);
 }
 
@@ -273,7 +433,7 @@ static tu_status save_kernels(const tu__trainer *t) {
     tu_status status = tu_program_print(t->stepper.full.program, memory);
     if (fclose(memory) != 0 && status == TU_OK)
         status = tu_fail(TU_NO_MEMORY, "out of memory for the list of kernels");
-    if (status == TU_OK) status = tu_file_save(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
+    if (status == TU_OK) status = tu__file_save_in(t->folder.path, "kernels.txt", text, size);
     free(text);
     return status;
 }
@@ -298,10 +458,23 @@ static tu_status write_folder(tu__trainer *t) {
     TU_TRY(save_kernels(t));
     TU_TRY(save_initial_weights(t));
     TU_TRY(tu__run_config_save(&t->folder, &t->config));
-    TU_TRY(tu__metrics_open(t->folder.path, -1, tu__trainer_notice, t, &t->metrics));
+    TU_TRY(tu__metrics_open(t->folder.path, &t->config, -1, tu__trainer_notice, t, &t->metrics));
     tu__metrics_graph(t->metrics, t->graphs.step);
     tu__metrics_images(t->metrics, t->dataset);
     return TU_OK;
+}
+
+/* Functions of the caller are not stored: a resumed run has those of its caller. */
+static void config_hooks(tu__trainer *t) {
+    t->hooks = (tu_train_hooks){0};
+    tu__copy_options(&t->hooks, sizeof t->hooks, t->options.hooks);
+    t->config.hooks = t->options.hooks ? &t->hooks : NULL;
+}
+
+/* A member has all settings of its ensemble as options, also those that only the ensemble's config.json has. */
+static void set_lock_owner(tu__trainer *t) {
+    t->config.user_named_lock =
+        t->options.lock && *t->options.lock && (!t->ensemble || t->ensemble->user_named_lock);
 }
 
 static tu_status start_new(tu__trainer *t, const char *model, const char *data) {
@@ -310,9 +483,12 @@ static tu_status start_new(tu__trainer *t, const char *model, const char *data) 
                        "'%s' already contains a run: continue it with --resume, or choose another --out",
                        t->options.out);
     TU_TRY(resolve_config(t, model, data));
+    set_lock_owner(t);
     TU_TRY(tu__ranks_set_devices(t));
     TU_TRY(tu__ranks_check(t, false));
+    config_hooks(t);
     TU_TRY(tu__run_graphs_build(&t->config, &t->graphs));
+    TU_TRY(check_node_names(t->graphs.step));
     TU_TRY(describe_graph(t));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(compile_programs(t));
@@ -334,16 +510,17 @@ static tu_status check_same_dataset(const tu__trainer *t) {
     tu_dataset_info now = TU_SIZED(tu_dataset_info);
     TU_TRY(tu_dataset_describe(t->dataset, &now));
     bool same_images = stored->height == now.height && stored->width == now.width &&
-                       stored->channels == now.channels && stored->dtype == now.dtype;
+                       stored->channels == now.channels && stored->dtype == now.dtype &&
+                       tu__same_columns(&t->config.columns, &t->dataset->columns);
     if (same_images && strcmp(stored->digest, now.digest) == 0 && stored->classes == now.classes &&
         stored->count[TU_TRAIN] == now.count[TU_TRAIN] && stored->count[TU_TEST] == now.count[TU_TEST] &&
         (stored->validation == 0 || stored->validation == now.validation))
         return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "data set '%s' has changed since the run was started: its digest is %.12s (%lld images), expected %.12s (%lld images)",
-        now.name, now.digest, (long long)now.count[TU_TRAIN], stored->digest,
-        (long long)stored->count[TU_TRAIN]);
+        "data set '%s' has changed since the run was started: its digest is %.12s (%lld %s), expected %.12s (%lld %s)",
+        now.name, now.digest, (long long)now.count[TU_TRAIN], tu__samples_name(&t->config), stored->digest,
+        (long long)stored->count[TU_TRAIN], tu__samples_name(&t->config));
 }
 
 static tu_status check_same_arguments(const tu__trainer *t, const char *folder, const char *model,
@@ -416,9 +593,11 @@ static tu_status resume(tu__trainer *t, const char *folder, const char *model, c
     TU_TRY(check_not_ensemble(t, folder));
     TU_TRY(check_same_arguments(t, folder, model, data));
     TU_TRY(apply_settings(t));
+    set_lock_owner(t);
     TU_TRY(tu__ranks_set_devices(t));
+    config_hooks(t);
     TU_TRY(open_dataset(t, t->config.data, t->config.dataset.height, t->config.dataset.width,
-                        t->config.dataset.validation > 0));
+                        tu__window_of(&t->config.columns), t->config.dataset.validation > 0));
     TU_TRY(check_same_dataset(t));
     TU_TRY(tu__ranks_check(t, true));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
@@ -429,14 +608,14 @@ static tu_status resume(tu__trainer *t, const char *folder, const char *model, c
     TU_TRY(tu__ranks_report(t));
     if (!tu__is_writer(t)) return TU_OK;
     TU_TRY(save_changes(t, &before));
-    return tu__metrics_open(t->folder.path, t->progress.step, tu__trainer_notice, t, &t->metrics);
+    return tu__metrics_open(t->folder.path, &t->config, t->progress.step, tu__trainer_notice, t, &t->metrics);
 }
 
 /* ---- Start or resume ---- */
 
 static bool is_network(const char *model) {
-    tu_model_options defaults = TU_SIZED(tu_model_options);
-    return tu_model_defaults(model, &defaults) == TU_OK;
+    tu_network_options defaults = TU_SIZED(tu_network_options);
+    return tu_network_defaults(model, &defaults) == TU_OK;
 }
 
 static bool is_same_folder(const char *a, const char *b) {
@@ -492,6 +671,15 @@ tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,
     return TU_OK;
 }
 
+tu_status tu__trainer_begin_trial(tu__trainer *t, const char *model, const char *data,
+                                  const tu_train_options *options, const tu__shared_inputs *shared) {
+    init_trainer(t, options, NULL);
+    t->shared = shared;
+    TU_TRY(start_or_resume(t, model, data));
+    report_notices(t);
+    return TU_OK;
+}
+
 tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
                            const tu_train_options *options, const tu__run_config *ensemble) {
     init_trainer(t, options, ensemble);
@@ -500,6 +688,7 @@ tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
 }
 
 void tu__trainer_end(tu__trainer *t) {
+    tu__train_stack_abandon(t);
     if (t->metrics) tu__metrics_close(t->metrics);
     tu__multi_step_loop_close(&t->multi_step);
     tu__stepper_close(&t->stepper);

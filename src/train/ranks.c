@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <tutti/model.h>
+#include <tutti/network.h>
 
 #include "base/alloc.h"
 #include "base/build_id.h"
@@ -88,7 +88,7 @@ static tu_status collect_facts(const tu__trainer *t, bool is_resumed, run_facts 
     *f = (run_facts){.start = {0}};
     tu__build_id(&here, f->build);
     snprintf(f->start, sizeof f->start, "%s", is_resumed ? "resumed" : "new");
-    if (!tu_model_is_file(t->config.model)) snprintf(f->model, sizeof f->model, "%s", t->config.model);
+    if (!tu_network_is_file(t->config.model)) snprintf(f->model, sizeof f->model, "%s", t->config.model);
     list_kinds(t->config.rank_devices, f->devices, sizeof f->devices);
     snprintf(f->data, sizeof f->data, "%s", t->config.dataset.name);
     snprintf(f->data_digest, sizeof f->data_digest, "%s", t->config.dataset.digest);

@@ -5,7 +5,6 @@
  * The version changes only if older or newer programs would misread the file. A file of another version fails to load
  * with a message that names it, and is never modified. Adding a setting or a key does not change the version:
  * unknown settings are rejected one by one (settings.c), unknown keys are ignored. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +13,9 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/json_read.h"
+#include "base/open_file.h"
 #include "base/save.h"
+#include "data/dataset.h"
 #include "train/run_folder.h"
 
 enum { MAX_BYTES = 64 << 20, MAX_CLASSES = 1 << 20 };
@@ -98,7 +99,17 @@ static void write_numbers(tu_json *json, const char *key, int64_t count, const d
     tu_json_end_array(json);
 }
 
-static void write_dataset(tu_json *json, const tu_dataset_info *dataset) {
+static void write_pictures(tu_json *json, const tu_dataset_info *dataset) {
+    tu_json_i64(json, "height", dataset->height);
+    tu_json_i64(json, "width", dataset->width);
+    tu_json_i64(json, "channels", dataset->channels);
+    tu_json_string(json, "dtype", tu_dtype_name(dataset->dtype));
+    write_numbers(json, "mean", dataset->channels, dataset->mean);
+    write_numbers(json, "deviation", dataset->channels, dataset->deviation);
+}
+
+static void write_dataset(tu_json *json, const tu__run_config *config) {
+    const tu_dataset_info *dataset = &config->dataset;
     tu_json_begin_object(json, "set");
     tu_json_string(json, "name", dataset->name);
     tu_json_string(json, "origin", dataset->origin);
@@ -106,16 +117,42 @@ static void write_dataset(tu_json *json, const tu_dataset_info *dataset) {
     tu_json_i64(json, "train", dataset->count[TU_TRAIN]);
     tu_json_i64(json, "test", dataset->count[TU_TEST]);
     if (dataset->validation) tu_json_i64(json, "validation", dataset->validation);
-    tu_json_i64(json, "height", dataset->height);
-    tu_json_i64(json, "width", dataset->width);
-    tu_json_i64(json, "channels", dataset->channels);
-    tu_json_string(json, "dtype", tu_dtype_name(dataset->dtype));
-    write_numbers(json, "mean", dataset->channels, dataset->mean);
-    write_numbers(json, "deviation", dataset->channels, dataset->deviation);
+    if (tu__has_pictures(dataset)) {
+        write_pictures(json, dataset);
+    } else {
+        tu__columns_write(json, "columns", &config->columns);
+        if (config->columns.tokenizer) tu_json_string(json, "tokenizer", config->columns.tokenizer);
+    }
     tu_json_begin_array(json, "classes");
     for (int64_t i = 0; i < dataset->classes; i++) tu_json_string(json, NULL, dataset->class_names[i]);
     tu_json_end_array(json);
     tu_json_end_object(json);
+}
+
+static void write_task(tu_json *json, const tu__run_config *config) {
+    tu_json_string(json, "task", config->task);
+    tu_json_begin_array(json, "metrics");
+    for (size_t i = 0; i < config->metric_count; i++) {
+        tu_json_begin_object(json, NULL);
+        tu_json_string(json, "name", config->metrics[i].name);
+        tu_json_bool(json, "lower_is_better", config->metrics[i].lower_is_better);
+        tu_json_end_object(json);
+    }
+    tu_json_end_array(json);
+}
+
+const char *tu__samples_name(const tu__run_config *config) {
+    const tu__columns *c = &config->columns;
+    if (tu__has_pictures(&config->dataset)) return "images";
+    if (tu__columns_of_kind(c, TU_COLUMN_TOKENS)) return "windows";
+    bool table = tu__columns_of_kind(c, TU_COLUMN_NUMBERS) || tu__columns_of_kind(c, TU_COLUMN_CATEGORIES);
+    return table ? "rows" : "samples";
+}
+
+size_t tu__find_metric(const tu__run_config *config, const char *name) {
+    size_t i = 0;
+    while (i < config->metric_count && strcmp(config->metrics[i].name, name) != 0) i++;
+    return i;
 }
 
 tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config *config) {
@@ -142,13 +179,13 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu_json_begin_object(&json, "settings");
     tu__settings_write(&config->settings, &json);
     tu_json_end_object(&json);
-    write_dataset(&json, &config->dataset);
+    write_task(&json, config);
+    write_dataset(&json, config);
     tu_json_end_object(&json);
     tu__text_append(&text, "\n", 1);
-    tu_status status =
-        !tu_json_finish(&json) || text.failed
-            ? TU_NO_MEMORY
-            : tu_file_save(tu__path_in(folder->path, "config.json").text, text.data, text.length);
+    tu_status status = !tu_json_finish(&json) || text.failed
+                           ? TU_NO_MEMORY
+                           : tu__file_save_in(folder->path, "config.json", text.data, text.length);
     tu__text_free(&text);
     return status;
 }
@@ -192,10 +229,11 @@ static void read_numbers(reader *r, const char *key, int64_t count, double *numb
     if (!valid) fail_key(r, key, "a number for each channel");
 }
 
-static void read_classes(reader *r, tu_dataset_info *dataset) {
+static void read_classes(reader *r, size_t least, tu_dataset_info *dataset) {
     const tu__json_value *value = tu__json_member(r->object, "classes");
-    bool valid = value && value->kind == TU__JSON_ARRAY && value->count >= 1 && value->count <= MAX_CLASSES;
-    const char **names = valid ? tu__arena_alloc(r->arena, value->count * sizeof *names) : NULL;
+    bool valid =
+        value && value->kind == TU__JSON_ARRAY && value->count >= least && value->count <= MAX_CLASSES;
+    const char **names = valid ? tu__arena_alloc(r->arena, (value->count + 1) * sizeof *names) : NULL;
     if (valid && !names) r->status = TU_NO_MEMORY;
     for (size_t i = 0; names && i < value->count; i++) {
         valid = valid && value->values[i].kind == TU__JSON_STRING;
@@ -206,7 +244,35 @@ static void read_classes(reader *r, tu_dataset_info *dataset) {
     dataset->class_names = names;
 }
 
-static void read_dataset(reader *r, tu_dataset_info *dataset) {
+static void read_pictures(reader *inner, tu_dataset_info *dataset, tu__columns *columns) {
+    dataset->height = read_count(inner, "height", 1, 1 << 20);
+    dataset->width = read_count(inner, "width", 1, 1 << 20);
+    dataset->channels = read_count(inner, "channels", 1, TU_MAX_CHANNELS);
+    if (tu_dtype_parse(read_string(inner, "dtype"), &dataset->dtype) != TU_OK ||
+        (dataset->dtype != TU_U8 && dataset->dtype != TU_F32))
+        fail_key(inner, "dtype", "u8 or f32");
+    read_numbers(inner, "mean", dataset->channels, dataset->mean);
+    read_numbers(inner, "deviation", dataset->channels, dataset->deviation);
+    read_classes(inner, 1, dataset);
+    tu__columns_of_pictures(dataset, columns);
+}
+
+static void read_columns(reader *inner, tu_dataset_info *dataset, tu__columns *columns) {
+    const tu__json_value *tokenizer = tu__json_member(inner->object, "tokenizer");
+    tu_status status =
+        tu__columns_read(inner->name, tu__json_member(inner->object, "columns"), inner->arena, columns);
+    if (inner->status == TU_OK) inner->status = status;
+    if (status != TU_OK) return;
+    if (tokenizer && tokenizer->kind == TU__JSON_STRING) columns->tokenizer = tokenizer->string;
+    dataset->dtype = columns->column[0].type.dtype;
+    read_classes(inner, 0, dataset);
+    const tu__column *target = tu__columns_target(columns);
+    bool has_classes = target && target->kind == TU_COLUMN_CLASS;
+    if (dataset->classes != (has_classes ? target->classes : 0))
+        fail_key(inner, "classes", "those of the target");
+}
+
+static void read_dataset(reader *r, tu_dataset_info *dataset, tu__columns *columns) {
     reader inner = *r;
     inner.object = tu__json_member(r->object, "set");
     dataset->name = read_string(&inner, "name");
@@ -216,15 +282,10 @@ static void read_dataset(reader *r, tu_dataset_info *dataset) {
     dataset->count[TU_TEST] = read_count(&inner, "test", 0, INT64_MAX);
     if (inner.object && tu__json_member(inner.object, "validation"))
         dataset->validation = read_count(&inner, "validation", 1, dataset->count[TU_TRAIN] - 1);
-    dataset->height = read_count(&inner, "height", 1, 1 << 20);
-    dataset->width = read_count(&inner, "width", 1, 1 << 20);
-    dataset->channels = read_count(&inner, "channels", 1, TU_MAX_CHANNELS);
-    if (tu_dtype_parse(read_string(&inner, "dtype"), &dataset->dtype) != TU_OK ||
-        (dataset->dtype != TU_U8 && dataset->dtype != TU_F32))
-        fail_key(&inner, "dtype", "u8 or f32");
-    read_numbers(&inner, "mean", dataset->channels, dataset->mean);
-    read_numbers(&inner, "deviation", dataset->channels, dataset->deviation);
-    read_classes(&inner, dataset);
+    if (inner.object && tu__json_member(inner.object, "columns"))
+        read_columns(&inner, dataset, columns);
+    else
+        read_pictures(&inner, dataset, columns);
     r->status = inner.status;
 }
 
@@ -254,6 +315,34 @@ static void read_processes(reader *r, tu__run_config *config) {
     config->automatic_threads = !automatic || (automatic->kind == TU__JSON_BOOL && automatic->truth);
 }
 
+static void set_metric(tu__run_config *config, const char *name, bool lower_is_better) {
+    tu__run_metric *m = &config->metrics[config->metric_count++];
+    snprintf(m->name, sizeof m->name, "%s", name);
+    m->lower_is_better = lower_is_better;
+}
+
+/* Runs of earlier versions were classification. */
+static void read_task(reader *r, tu__run_config *config) {
+    const tu__json_value *task = tu__json_member(r->object, "task"),
+                         *list = tu__json_member(r->object, "metrics");
+    config->task = "classification";
+    if (!task) {
+        set_metric(config, "accuracy", false);
+        set_metric(config, "top5", false);
+        return;
+    }
+    config->task = read_string(r, "task");
+    bool valid = list && list->kind == TU__JSON_ARRAY && list->count >= 1 && list->count <= TU_MAX_METRICS;
+    for (size_t i = 0; valid && i < list->count; i++) {
+        const tu__json_value *name = tu__json_member(&list->values[i], "name"),
+                             *lower = tu__json_member(&list->values[i], "lower_is_better");
+        valid = name && name->kind == TU__JSON_STRING && *name->string && strlen(name->string) < 32 &&
+                lower && lower->kind == TU__JSON_BOOL;
+        if (valid) set_metric(config, name->string, lower->truth);
+    }
+    if (!valid) fail_key(r, "metrics", "a list of at most 16 metrics");
+}
+
 static tu_status read_config(reader *r, tu__run_config *config) {
     if (r->object->kind != TU__JSON_OBJECT) return tu_fail(TU_CORRUPT, "%s: expected an object", r->name);
     read_version(r);
@@ -268,31 +357,11 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->parameters = read_count(r, "parameters", 0, INT64_MAX);
     config->graph_digest = read_string(r, "graph");
     config->selects_on_test = selects_on_test(r->object);
-    read_dataset(r, &config->dataset);
+    read_task(r, config);
+    read_dataset(r, &config->dataset, &config->columns);
     if (r->status != TU_OK) return r->status;
     TU_TRY(tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings));
     return check_counts(r->name, config);
-}
-
-/* Reads the whole file into the arena. */
-static tu_status read_file(const char *path, tu__arena *arena, char **text, size_t *length) {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot read '%s': %s", path, strerror(errno));
-    tu_status status = TU_OK;
-    long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    if (size < 0 || size > MAX_BYTES || fseek(file, 0, SEEK_SET) != 0)
-        status = tu_fail(TU_CORRUPT,
-                         "'%s' is not a run configuration: expected a regular file of at most %d bytes", path,
-                         MAX_BYTES);
-    *text = status == TU_OK ? tu__arena_alloc(arena, (size_t)size + 1) : NULL;
-    if (status == TU_OK && !*text) status = TU_NO_MEMORY;
-    *length = status == TU_OK ? (size_t)size : 0;
-    if (status == TU_OK && fread(*text, 1, *length, file) != *length)
-        status = tu_fail(TU_IO, "cannot read '%s': %s", path,
-                         ferror(file) ? strerror(errno) : "the file was truncated while it was read");
-    fclose(file);
-    return status;
 }
 
 tu_status tu__run_config_load(const char *folder, tu__arena *arena, tu__run_config *config) {
@@ -305,10 +374,12 @@ tu_status tu__run_config_load(const char *folder, tu__arena *arena, tu__run_conf
             "'%s' is not a run folder (it has no config.json): expected a folder created by 'tutti train'",
             folder);
     tu__path path = tu__path_in(folder, "config.json");
-    char *text = NULL;
-    size_t length = 0;
-    const tu__json_value *object;
-    TU_TRY(read_file(path.text, arena, &text, &length));
-    TU_TRY(tu__json_parse(arena, path.text, text, length, &object));
+    tu__text text;
+    const tu__json_value *object = NULL;
+    tu_status status = tu__read_file(folder, "config.json", MAX_BYTES, &text);
+    if (status == TU_OK)
+        status = tu__json_parse(arena, path.text, tu__text_string(&text), text.length, &object);
+    tu__text_free(&text);
+    TU_TRY(status);
     return read_config(&(reader){.name = path.text, .object = object, .arena = arena}, config);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/disk.h"
+#include "base/open_file.h"
 #include "base/pattern.h"
 #include "base/save.h"
 
@@ -32,7 +33,7 @@ tu__path tu__path_in(const char *folder, const char *format, ...) {
 
 bool tu__run_folder_has_run(const char *path) {
     if (strlen(path) > TU__MAX_FOLDER_LENGTH) return false;
-    return access(tu__path_in(path, "config.json").text, F_OK) == 0;
+    return tu__file_exists(path, "config.json");
 }
 
 static tu_status set_path(const char *path, tu__run_folder *folder) {
@@ -51,9 +52,10 @@ static tu_status set_path(const char *path, tu__run_folder *folder) {
 
 static tu_status lock_folder(tu__run_folder *folder) {
     tu__path path = tu__path_in(folder->path, "lock");
-    int fd = open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = tu__open_to_write(folder->path, "lock", O_RDWR | O_CREAT);
     if (fd < 0)
-        return tu_fail(TU_IO, "cannot lock the run folder: cannot open '%s': %s", path.text, strerror(errno));
+        return tu_fail(TU_IO, "cannot lock the run folder: cannot open '%s': %s", path.text,
+                       tu__file_reason(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         folder->lock = fd;
         return TU_OK;
@@ -72,32 +74,20 @@ void tu__run_folder_close(tu__run_folder *folder) {
     folder->lock = 0;
 }
 
+static const char *const subfolders[] = {"graphs", "checkpoints"};
+enum { SUBFOLDERS = sizeof subfolders / sizeof *subfolders };
+
 /* Removes the temporary files of saves that a killed process did not finish. */
 static void remove_unfinished(const char *path) {
-    DIR *folder = opendir(path);
-    if (!folder) return;
-    for (struct dirent *entry; (entry = readdir(folder));)
-        if (strncmp(entry->d_name, TU__SAVE_UNFINISHED, strlen(TU__SAVE_UNFINISHED)) == 0)
-            tu__disk_in_use()->unlink(tu__path_in(path, "%s", entry->d_name).text);
-    closedir(folder);
-}
-
-static void remove_folder(const char *path) {
-    DIR *folder = opendir(path);
-    if (!folder) return;
-    for (struct dirent *entry; (entry = readdir(folder));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            tu__disk_in_use()->unlink(tu__path_in(path, "%s", entry->d_name).text);
-    closedir(folder);
-    rmdir(path);
+    tu__remove_unfinished(path, "");
+    for (size_t i = 0; i < SUBFOLDERS; i++) tu__remove_unfinished(path, subfolders[i]);
 }
 
 /* Without the lock, another process may own the folder. */
 void tu__run_folder_discard(tu__run_folder *folder) {
     if (folder->created && folder->lock > 0 && !tu__run_folder_has_run(folder->path)) {
-        remove_folder(tu__path_in(folder->path, "graphs").text);
-        remove_folder(tu__path_in(folder->path, "checkpoints").text);
-        remove_folder(folder->path);
+        for (size_t i = 0; i < SUBFOLDERS; i++) tu__remove_folder(folder->path, subfolders[i]);
+        tu__remove_folder(NULL, folder->path);
     }
     tu__run_folder_close(folder);
 }
@@ -111,14 +101,14 @@ static void flush_parent(const char *path) {
     char *slash = strrchr(parent, '/');
     if (slash == parent) slash++;
     if (slash) *slash = '\0';
-    int fd = tu__disk_in_use()->open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int fd = tu__disk_in_use()->open(AT_FDCWD, slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) return; /* a directory without read permission cannot be flushed */
     tu__disk_in_use()->fsync(fd);
     tu__disk_in_use()->close(fd);
 }
 
 static tu_status create_folder(const char *path, bool *created) {
-    *created = tu__disk_in_use()->mkdir(path, 0777) == 0;
+    *created = tu__disk_in_use()->mkdir(AT_FDCWD, path, 0777) == 0;
     if (*created) flush_parent(path);
     if (*created || errno == EEXIST) return TU_OK;
     return tu_fail(TU_IO, "cannot create the folder '%s': %s; choose a writable path with --out", path,
@@ -158,7 +148,7 @@ static entry_name find_unexpected(DIR *folder, const char *pattern) {
 }
 
 static tu_status check_checkpoints(const char *path) {
-    DIR *folder = opendir(tu__path_in(path, "checkpoints").text);
+    DIR *folder = tu__list_folder(path, "checkpoints");
     if (!folder) return TU_OK; /* other errors are reported when the folder is used */
     entry_name unexpected = find_unexpected(folder, leftover_checkpoints);
     closedir(folder);
@@ -174,7 +164,7 @@ static tu_status check_unused(const char *path) {
         return tu_fail(TU_INVALID,
                        "'%s' already contains a run: continue it with --resume, or choose another --out",
                        path);
-    DIR *folder = opendir(path);
+    DIR *folder = tu__list_folder(path, "");
     if (!folder && errno == ENOTDIR)
         return tu_fail(TU_INVALID, "'%s' is a file: expected a new or empty folder for --out", path);
     if (!folder) return tu_fail(TU_INVALID, "cannot use '%s' as run folder: %s", path, strerror(errno));
@@ -189,9 +179,11 @@ static tu_status check_unused(const char *path) {
 }
 
 tu_status tu__run_folder_create_subfolders(const tu__run_folder *folder) {
-    bool created;
-    TU_TRY(create_folder(tu__path_in(folder->path, "graphs").text, &created));
-    return create_folder(tu__path_in(folder->path, "checkpoints").text, &created);
+    for (size_t i = 0; i < SUBFOLDERS; i++) {
+        bool created;
+        TU_TRY(create_folder(tu__path_in(folder->path, "%s", subfolders[i]).text, &created));
+    }
+    return TU_OK;
 }
 
 static tu_status create_named(const char *path, tu__run_folder *folder) {
@@ -201,12 +193,15 @@ static tu_status create_named(const char *path, tu__run_folder *folder) {
     TU_TRY(create_folder(folder->path, &created));
     folder->created = created;
     if (!created) TU_TRY(check_unused(folder->path));
-    TU_TRY(lock_folder(folder));
+    tu_status locked = lock_folder(folder);
+    if (locked != TU_OK && created) tu__disk_in_use()->rmdir(AT_FDCWD, folder->path); /* if it is empty */
+    TU_TRY(locked);
     tu_status status =
         created
             ? TU_OK
             : check_unused(
                   folder->path); /* another process may have started a run there before the lock was taken */
+    if (status == TU_OK && !created) remove_unfinished(folder->path); /* of a start that was killed */
     if (status != TU_OK) tu__run_folder_discard(folder);
     return status;
 }
@@ -255,7 +250,5 @@ tu_status tu__run_folder_open(const char *path, tu__run_folder *folder) {
             folder->path);
     TU_TRY(lock_folder(folder));
     remove_unfinished(folder->path);
-    remove_unfinished(tu__path_in(folder->path, "graphs").text);
-    remove_unfinished(tu__path_in(folder->path, "checkpoints").text);
     return TU_OK;
 }

@@ -1,7 +1,8 @@
 /* The run folder: the files of a training run.
  *
  *     config.json                    configuration of the run; written last, so a folder with it is a complete run
- *     graphs/NAME.graph              step, step-short, apply, evaluate, predict; the network's source is not needed
+ *     graphs/NAME.graph              step, step-short, apply, evaluate, metrics, predict; the network's source is not
+ *                                    needed
  *     checkpoints/step-N.safetensors the state after step N; best.safetensors: the best state
  *     metrics.jsonl, events.out.…    measurements
  *     curves.svg, kernels.txt        for inspection, like confusion.svg, which `tutti eval` draws
@@ -15,9 +16,11 @@
 #define TU__TRAIN_RUN_FOLDER_H
 
 #include <tutti/graph.h>
+#include <tutti/task.h>
 
 #include "base/arena.h"
 #include "base/path.h"
+#include "data/columns.h"
 #include "train/settings.h"
 
 enum { TU__RUN_VERSION = 1, TU__MAX_FOLDER_LENGTH = 3900 };
@@ -52,11 +55,21 @@ void tu__run_folder_discard(tu__run_folder *folder);
 
 /* ---- config.json ---- */
 
+typedef struct tu__run_metric {
+    char name[32];
+    bool lower_is_better;
+} tu__run_metric;
+
 typedef struct tu__run_config {
     const char *model;   /* as given by the user */
     const char *network; /* name of the network; only set when a run starts, later runs load its graphs */
     const char *data;    /* as given by the user; "" for a data set of the caller */
     tu_dataset_info dataset;
+    tu__columns columns; /* of the data set */
+    const char *task;    /* name of the task */
+    size_t metric_count; /* of the task: the first one selects the best state */
+    tu__run_metric metrics[TU_MAX_METRICS];
+    const double *class_weights; /* of the loss, [classes]; NULL: none. Only set when a run starts */
     tu__settings settings;
     int64_t steps, steps_per_epoch, parameters;
     int64_t processes;      /* that trained it last */
@@ -69,7 +82,15 @@ typedef struct tu__run_config {
      * devices (NULL: all). */
     tu_process_group *group;
     const char *rank_devices;
+    bool
+        user_named_lock; /* the placement lock file is named by the user, not only by a config.json: it may be written */
+    const tu_train_hooks *hooks; /* of the caller; NULL: none */
 } tu__run_config;
+
+/* Returns what the samples are: "images", "rows", "windows" or "samples". */
+const char *tu__samples_name(const tu__run_config *config);
+/* Returns the position of a metric; metric_count if the task has none of this name. */
+size_t tu__find_metric(const tu__run_config *config, const char *name);
 
 /* Return the number of training images held out for validation, and the number trained on. */
 int64_t tu__validation_images(const tu__run_config *config);

@@ -13,6 +13,7 @@
 #include "graph/graph.h"
 #include "optim/update_rules.h"
 #include "pass/choices.h"
+#include "train/stack_size.h"
 
 enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT, FLAG = SWITCH };
 
@@ -185,6 +186,7 @@ static tu_status check_settings(tu__settings *settings) {
     TU_TRY(check_invariant(settings));
     TU_TRY(check_schedule(settings));
     TU_TRY(check_validation(settings));
+    TU_TRY(tu__stack_setting_check(settings->stack));
     return check_choices(settings);
 }
 
@@ -354,6 +356,25 @@ void tu__settings_difference(const tu__settings *a, const tu__settings *b, char 
         const setting *s = &table[i];
         const void *field = (const char *)a + s->offset, *other = (const char *)b + s->offset;
         if (!same_value(s, field, other)) describe_difference(s, field, other, text, bytes);
+    }
+}
+
+size_t tu__settings_count(void) {
+    return SETTING_COUNT;
+}
+
+const char *tu__setting_option(size_t index) {
+    return table[index].option_name;
+}
+
+void tu__setting_text(const tu__settings *settings, size_t index, char *text, size_t bytes) {
+    const setting *s = &table[index];
+    const void *field = (const char *)settings + s->offset;
+    switch (s->kind) {
+    case COUNT: snprintf(text, bytes, "%" PRId64, *(const int64_t *)field); break;
+    case NUMBER: snprintf(text, bytes, "%.10g", *(const double *)field); break;
+    case SWITCH: snprintf(text, bytes, "%s", *(const int *)field ? "yes" : "no"); break;
+    case TEXT: snprintf(text, bytes, "%s", *(const char *const *)field); break;
     }
 }
 

@@ -27,6 +27,11 @@ tu_status tu__settings_resolve(const char *model, const tu_train_options *given,
 /* The inverse: fills options that resolve to the same settings. Does not copy strings. */
 void tu__settings_as_options(const tu__settings *settings, tu_train_options *options);
 
+/* Returns the number of settings, the option of one ("--rate"), and its value as text. */
+size_t tu__settings_count(void);
+const char *tu__setting_option(size_t index);
+void tu__setting_text(const tu__settings *settings, size_t index, char *text, size_t bytes);
+
 /* Writes each setting as a member of the open JSON object. */
 void tu__settings_write(const tu__settings *settings, tu_json *json);
 /* Reads settings from a JSON object; `name` is the file's name for messages. A missing setting gets its default.

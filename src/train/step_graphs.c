@@ -1,13 +1,18 @@
 /* Building the graphs of a run from its settings. See step_graphs.h. */
 #include "train/step_graphs.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <tutti/layers.h>
-#include <tutti/model.h>
+#include <tutti/network.h>
 #include <tutti/ops.h>
+
+#include "base/text.h"
+#include "data/dataset.h"
+#include "train/task.h"
 
 enum { MAX_GROUPS = 64, MAX_DECAY_TEXT = 4096, INITIAL_LOSS_SCALE = 65536 };
 
@@ -20,13 +25,16 @@ static int64_t input_size(int64_t requested, int64_t model_default, int64_t imag
     return model_default > 0 && model_default < image ? model_default : image;
 }
 
-/* Preprocesses the images and builds the network. Returns logits [n, classes]. */
-static tu_value build_network(tu_value images, const tu__run_config *config) {
+static tu_value invalid(tu_graph *graph) {
+    return (tu_value){.graph = graph, .node = TU_NO_NODE};
+}
+
+tu_value tu__preprocessed_pictures(const tu_task_batch *b) {
+    const tu__run_config *config = b->config;
     const tu__settings *s = &config->settings;
     const tu_dataset_info *dataset = &config->dataset;
-    tu_value logits = {.graph = images.graph, .node = TU_NO_NODE};
-    tu_model_options defaults = TU_SIZED(tu_model_options);
-    if (tu_model_defaults(config->network, &defaults) != TU_OK) return logits;
+    tu_network_options defaults = TU_SIZED(tu_network_options);
+    if (tu_network_defaults(config->network, &defaults) != TU_OK) return invalid(b->graph);
     tu_preprocess_options p = {.struct_size = sizeof p,
                                .height = input_size(s->image_size, defaults.height, dataset->height),
                                .width = input_size(s->image_size, defaults.width, dataset->width),
@@ -39,21 +47,26 @@ static tu_value build_network(tu_value images, const tu__run_config *config) {
     if (s->contrast > 0) p.contrast[0] = 1 - s->contrast, p.contrast[1] = 1 + s->contrast;
     memcpy(p.mean, dataset->mean, sizeof p.mean);
     memcpy(p.deviation, dataset->deviation, sizeof p.deviation);
-    tu_value x = tu_preprocess_with(images, &p);
-    if (tu_model_logits(x, config->network, &logits, .classes = dataset->classes, .base = s->base) != TU_OK)
-        logits.node = TU_NO_NODE;
-    return logits;
+    return tu_preprocess_with(tu_task_column(b, "images"), &p);
 }
 
-typedef struct inputs {
-    tu_value images, labels;
-} inputs;
+/* Builds the task's input and the network. Returns its output, [n, outputs] or [n, context, outputs]. */
+static tu_value build_network(const tu_task_batch *b, const tu_task *task) {
+    tu_value output = invalid(b->graph), x = tu__task_input(task, b);
+    if (!tu_ok(x)) return output;
+    if (tu_network_logits(x, b->config->network, &output, .classes = tu__task_outputs(task, b),
+                          .base = b->config->settings.base,
+                          .parameters = b->config->settings.network) != TU_OK)
+        output = invalid(b->graph);
+    return output;
+}
 
-static inputs make_inputs(tu_graph *graph, const tu__run_config *config, int64_t samples) {
-    const tu_dataset_info *dataset = &config->dataset;
-    tu_shape shape = TU_SHAPE(samples, dataset->height, dataset->width, dataset->channels);
-    return (inputs){tu_batch_input(graph, "images", dataset->dtype, shape),
-                    tu_batch_input(graph, "labels", TU_I32, TU_SHAPE(samples))};
+/* The columns of pictures are inputs in this order, before anything else. Other columns become inputs when the task asks
+ * for them. */
+static void make_inputs(const tu_task_batch *b) {
+    if (!tu__has_pictures(&b->config->dataset)) return;
+    (void)tu_task_column(b, "images");
+    if (b->use != TU__TASK_PREDICTION) (void)tu_task_target(b);
 }
 
 static tu_value count_true(tu_value mask) {
@@ -78,6 +91,8 @@ static double encode_zero(double setting) {
 
 static tu_value build_learning_rate(tu_graph *graph, const tu__run_config *config) {
     const tu__settings *s = &config->settings;
+    const tu_train_hooks *hooks = config->hooks;
+    if (hooks && hooks->schedule) return hooks->schedule(hooks->context, graph, s->rate, config->steps);
     return tu_schedule(graph, .kind = s->schedule, .rate = s->rate, .warmup = s->warmup,
                        .steps = config->steps,
                        .every = (int64_t)llround(s->rate_every * (double)config->steps_per_epoch),
@@ -154,15 +169,37 @@ static tu_batch_scope batch_norm_scope(const tu__settings *s) {
     return strcmp(s->batch_norm, "shard") == 0 ? TU_SCOPE_SHARD : TU_SCOPE_GLOBAL;
 }
 
-static tu_status add_step(const tu__run_config *config, int64_t samples, tu_graph *graph) {
+/* Returns the status of a graph whose network or loss could not be built. */
+static tu_status failure(const tu_graph *graph) {
+    tu_status status = tu_graph_status(graph);
+    return status == TU_OK ? TU_INVALID : status;
+}
+
+/* A task of the user may return anything. */
+static tu_status check_loss(const tu_task *task, const tu_task_batch *b, tu_value loss) {
+    TU_TRY(tu_graph_status(b->graph));
+    tu_type type = tu_value_type(loss);
+    bool valid = tu_ok(loss) && loss.graph == b->graph && type.dtype == TU_F32 && type.shape.rank == 1 &&
+                 type.shape.dim[0] == b->samples;
+    if (valid) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "task '%s': .loss returns '%s' %s: expected a number per sample, f32[%" PRId64 "]",
+                   task->name, tu_value_name(loss), tu__type_string(type), b->samples);
+}
+
+static tu_status add_step(const tu__run_config *config, const tu_task *task, int64_t samples,
+                          tu_graph *graph) {
     const tu__settings *s = &config->settings;
+    const tu_task_batch b = {graph, config, samples, TU__TASK_STEP};
     tu_set_batch_norm_scope(graph, batch_norm_scope(s));
-    inputs in = make_inputs(graph, config, samples);
-    tu_value logits = build_network(in.images, config);
-    TU_TRY(tu_ok(logits) ? TU_OK : tu_graph_status(graph) != TU_OK ? tu_graph_status(graph) : TU_INVALID);
-    tu_value loss = tu_mean(tu_cross_entropy(logits, in.labels, .smoothing = s->label_smoothing));
+    make_inputs(&b);
+    tu_value output = build_network(&b, task);
+    TU_TRY(tu_ok(output) ? TU_OK : failure(graph));
+    tu_value losses = task->loss(&b, output);
+    TU_TRY(check_loss(task, &b, losses));
+    tu_value loss = tu_mean(losses);
     tu_output(loss, "loss");
-    tu_output(count_correct(logits, in.labels), "correct");
+    if (tu__is_classification(config)) tu_output(count_correct(output, tu_task_target(&b)), "correct");
     if (s->accumulate == 1) {
         tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
         TU_TRY(add_update(config, graph, &loss, NULL, &values));
@@ -184,13 +221,13 @@ static tu_status add_apply(const tu__run_config *config, const tu_graph *step, t
 
 /* Builds the network for inference. Uses the moving averages of the weights, which are the variables in the scope
  * "average", if the run has them. */
-static tu_value trained_network(tu_value images, const tu__run_config *config) {
-    tu_value logits = {.graph = images.graph, .node = TU_NO_NODE};
-    if (config->settings.average > 0)
-        tu_scope(images.graph, "average") logits = build_network(images, config);
+static tu_value trained_network(const tu_task_batch *b, const tu_task *task) {
+    tu_value output = invalid(b->graph);
+    if (b->config->settings.average > 0)
+        tu_scope(b->graph, "average") output = build_network(b, task);
     else
-        logits = build_network(images, config);
-    return logits;
+        output = build_network(b, task);
+    return output;
 }
 
 /* Returns the number of samples (i64) whose label is among the five largest logits. */
@@ -200,25 +237,44 @@ static tu_value count_top5(tu_value logits, tu_value labels, int64_t classes) {
     return count_true(tu_equal(indices, expected));
 }
 
-static tu_status add_evaluation(const tu__run_config *config, int64_t samples, tu_graph *graph) {
-    tu_set_training(graph, false);
-    inputs in = make_inputs(graph, config, samples);
-    tu_value logits = trained_network(in.images, config);
-    tu_output(tu_sum(tu_cross_entropy(logits, in.labels)), "loss");
-    tu_output(count_correct(logits, in.labels), "correct");
-    tu_output(count_top5(logits, in.labels, config->dataset.classes), "top5");
+static void add_classification(const tu_task_batch *b, tu_value logits) {
+    tu_value labels = tu_task_target(b);
+    tu_output(tu_sum(tu_cross_entropy(logits, labels)), "loss");
+    tu_output(count_correct(logits, labels), "correct");
+    tu_output(count_top5(logits, labels, b->config->dataset.classes), "top5");
     tu_output(predicted_class(logits), "class");
     tu_output(tu_softmax(tu_cast(logits, TU_F32), -1), "probability");
+}
+
+static tu_status add_evaluation(const tu__run_config *config, const tu_task *task, int64_t samples,
+                                tu_graph *graph) {
+    const tu_task_batch b = {graph, config, samples, TU__TASK_EVALUATION};
+    tu_set_training(graph, false);
+    make_inputs(&b);
+    tu_value output = trained_network(&b, task);
+    TU_TRY(tu_ok(output) ? TU_OK : failure(graph));
+    if (tu__is_classification(config)) {
+        add_classification(&b, output);
+        return tu_graph_status(graph);
+    }
+    tu_value losses = task->loss(&b, output);
+    TU_TRY(check_loss(task, &b, losses));
+    tu__task_sum_losses(&b, losses);
+    if (task->measure) task->measure(&b, output);
     return tu_graph_status(graph);
 }
 
-static tu_status add_prediction(const tu__run_config *config, tu_graph *graph) {
+static tu_status add_prediction(const tu__run_config *config, const tu_task *task, tu_graph *graph) {
+    const tu_task_batch b = {graph, config, 1, TU__TASK_PREDICTION};
     tu_set_training(graph, false);
-    const tu_dataset_info *dataset = &config->dataset;
-    tu_value image = tu_batch_input(graph, "images", dataset->dtype,
-                                    TU_SHAPE(1, dataset->height, dataset->width, dataset->channels));
-    tu_value logits = trained_network(image, config);
-    tu_output(tu_softmax(tu_cast(logits, TU_F32), -1), "probability");
+    make_inputs(&b);
+    tu_value output = trained_network(&b, task);
+    TU_TRY(tu_ok(output) ? TU_OK : failure(graph));
+    tu_value prediction = tu__task_predict(task, &b, output);
+    bool has_classes = tu__is_classification(config);
+    if (!has_classes && tu_ok(prediction) && tu_value_dtype(prediction) != TU_F32)
+        prediction = tu_cast(prediction, TU_F32);
+    tu_output(prediction, has_classes ? "probability" : "prediction");
     return tu_graph_status(graph);
 }
 
@@ -231,8 +287,10 @@ static tu_status free_on_error(tu_status status, tu_graph **graph) {
 }
 
 tu_status tu__build_step(const tu__run_config *config, int64_t samples, tu_graph **graph) {
+    const tu_task *task;
+    TU_TRY(tu__task_find(config->task, &task));
     TU_TRY(tu_graph_new(graph));
-    return free_on_error(add_step(config, samples, *graph), graph);
+    return free_on_error(add_step(config, task, samples, *graph), graph);
 }
 
 tu_status tu__build_apply(const tu__run_config *config, const tu_graph *step, tu_graph **graph) {
@@ -241,11 +299,21 @@ tu_status tu__build_apply(const tu__run_config *config, const tu_graph *step, tu
 }
 
 tu_status tu__build_evaluation(const tu__run_config *config, int64_t samples, tu_graph **graph) {
+    const tu_task *task;
+    TU_TRY(tu__task_find(config->task, &task));
     TU_TRY(tu_graph_new(graph));
-    return free_on_error(add_evaluation(config, samples, *graph), graph);
+    return free_on_error(add_evaluation(config, task, samples, *graph), graph);
+}
+
+tu_status tu__build_metrics(tu__run_config *config, const tu_graph *evaluation, tu_graph **graph) {
+    const tu_task *task;
+    TU_TRY(tu__task_find(config->task, &task));
+    return tu__task_build_metrics(task, evaluation, config, graph);
 }
 
 tu_status tu__build_prediction(const tu__run_config *config, tu_graph **graph) {
+    const tu_task *task;
+    TU_TRY(tu__task_find(config->task, &task));
     TU_TRY(tu_graph_new(graph));
-    return free_on_error(add_prediction(config, *graph), graph);
+    return free_on_error(add_prediction(config, task, *graph), graph);
 }

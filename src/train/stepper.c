@@ -1,15 +1,11 @@
 /* Runs training steps. See stepper.h. */
 #include "train/stepper.h"
 
+#include "base/open_file.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "run/program.h"
 #include "train/compile_options.h"
-
-tu_value tu__find_input(tu_graph *graph, const char *name) {
-    const tu__node *node = tu__find_node(graph, name);
-    return node && node->op->code == TU__OP_INPUT ? tu__value(graph, node->id, 0) : tu__invalid(graph);
-}
 
 /* ---- Opening ---- */
 
@@ -40,15 +36,13 @@ static const char *const result_names[RESULTS] = {"loss", "correct", "finite", "
 static tu_status open_micro_batch(tu_graph *graph, const tu__run_config *config, bool must_shard,
                                   bool plan_only, tu__micro_batch *micro_batch) {
     if (!graph) return TU_OK;
-    *micro_batch = (tu__micro_batch){.graph = graph,
-                                     .images = tu__find_input(graph, "images"),
-                                     .labels = tu__find_input(graph, "labels"),
-                                     .ordinals = tu__find_input(graph, "sample_ordinal"),
-                                     .share = tu__find_input(graph, "share")};
-    micro_batch->samples = tu_value_shape(micro_batch->images).dim[0];
-    size_t count = tu_ok(micro_batch->share) ? RATE : RESULTS;
+    *micro_batch = (tu__micro_batch){.graph = graph, .inputs = tu__find_inputs(graph, &config->columns)};
+    micro_batch->samples = tu__inputs_samples(&micro_batch->inputs);
+    size_t end = tu_ok(micro_batch->inputs.share) ? RATE : RESULTS, count = 0;
     tu_value fetch[RESULTS];
-    for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(graph, result_names[i]);
+    for (size_t i = 0; i < end; i++)
+        if (i != CORRECT || tu__has_output(graph, result_names[CORRECT]))
+            fetch[count++] = tu_find_output(graph, result_names[i]);
     int64_t samples = must_shard ? TU__ANY_SAMPLES : micro_batch->samples;
     return compile(graph, config, samples, fetch, count, plan_only, &micro_batch->program,
                    &micro_batch->receivers);
@@ -65,14 +59,24 @@ static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool 
     return compile(graph, config, TU__ANY_SAMPLES, fetch, RESULTS - FINITE, plan_only, &stepper->apply, NULL);
 }
 
+/* A run folder is data and may come from anybody: a lock file that only its config.json names is read, but not created. */
+static tu_status check_placement(const tu__run_config *config, const tu_program *program) {
+    const char *lock = config->settings.lock;
+    if (!config->user_named_lock && !tu__file_exists(NULL, lock))
+        return tu_fail(
+            TU_NOT_FOUND,
+            "the placement lock file '%s', which config.json names, does not exist: add --lock FILE "
+            "to write one",
+            lock);
+    return tu_program_check_placement(program, lock, false, NULL);
+}
+
 static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
                                tu__stepper *stepper) {
-    const tu_dataset_info *dataset = &config->dataset;
-    *stepper = (tu__stepper){.image_bytes = (size_t)(dataset->height * dataset->width * dataset->channels) *
-                                            tu_dtype_size(dataset->dtype)};
+    *stepper = (tu__stepper){.feeder.columns = &config->columns,
+                             .counts_correct = tu__has_output(graphs->step, result_names[CORRECT])};
     TU_TRY(open_micro_batch(graphs->step, config, true, plan_only, &stepper->full));
-    if (*config->settings.lock && !plan_only)
-        TU_TRY(tu_program_check_placement(stepper->full.program, config->settings.lock, false, NULL));
+    if (*config->settings.lock && !plan_only) TU_TRY(check_placement(config, stepper->full.program));
     TU_TRY(open_micro_batch(graphs->step_short, config, false, plan_only, &stepper->short_batch));
     return open_apply(graphs->apply, config, plan_only, stepper);
 }
@@ -90,12 +94,11 @@ void tu__stepper_close(tu__stepper *stepper) {
     tu_program_free(stepper->short_batch.program);
     tu_program_free(stepper->apply);
     tu__undo_free(&stepper->undo);
-    tu_table_free(stepper->images);
-    tu_table_free(stepper->labels);
+    tu__feeder_close(&stepper->feeder);
     *stepper = (tu__stepper){0};
 }
 
-/* ---- Images by index ---- */
+/* ---- Samples by index ---- */
 
 static bool can_select(const tu__micro_batch *micro_batch) {
     tu_multi_step_report report = TU_SIZED(tu_multi_step_report);
@@ -106,21 +109,19 @@ static bool can_select(const tu__micro_batch *micro_batch) {
 /* A large memory-mapped file may not stay in memory; it is better prefetched by a thread. */
 static bool stays_in_memory(const tu_dataset *dataset) {
     enum { MAX_BYTES = 1 << 30 };
-    return (size_t)dataset->info.count[TU_TRAIN] * dataset->image_bytes <= MAX_BYTES;
+    return (size_t)dataset->info.count[TU_TRAIN] * tu__sample_bytes(&dataset->columns) <= MAX_BYTES;
 }
 
 tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu__run_config *config,
                                   const tu_dataset *dataset) {
-    int64_t count = dataset->info.count[TU_TRAIN];
-    bool use_tables = dataset->images[TU_TRAIN] && stays_in_memory(dataset) && can_select(&stepper->full) &&
-                      can_select(&stepper->short_batch);
+    bool use_tables = tu__dataset_in_memory(dataset, TU_TRAIN) && stays_in_memory(dataset) &&
+                      can_select(&stepper->full) && can_select(&stepper->short_batch);
     /* With batches, the processes agree before each step that all could be read. */
     if (config->group) TU_TRY(tu_process_group_broadcast(config->group, 0, &use_tables, sizeof use_tables));
     if (!use_tables) return TU_OK;
     tu__dataset_prefetch(dataset, TU_TRAIN);
-    TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &stepper->images));
-    return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count,
-                        &stepper->labels);
+    return tu__feeder_make_tables(&config->columns, dataset->data[TU_TRAIN], dataset->info.count[TU_TRAIN],
+                                  &stepper->feeder);
 }
 
 static tu_status new_empty_state(uint64_t seed, tu_state **state) {
@@ -145,35 +146,27 @@ tu_status tu__stepper_state(const tu__stepper *stepper, const tu__run_config *co
 
 /* ---- Running ---- */
 
+static float share_of(const tu__micro_batch *micro_batch, const tu_batch *batch) {
+    return (float)((double)micro_batch->samples / (double)batch->count);
+}
+
 size_t tu__micro_batch_feeds(const tu__stepper *stepper, const tu__micro_batch *micro_batch,
                              const tu_batch *batch, int64_t first, float *share,
                              tu_feed feeds[TU__MAX_FEEDS]) {
-    size_t count = 0;
-    const char *images = batch->images;
-    feeds[count++] = (tu_feed){micro_batch->images, images + (size_t)first * stepper->image_bytes};
-    feeds[count++] = (tu_feed){micro_batch->labels, batch->labels + first};
-    if (tu_ok(micro_batch->ordinals))
-        feeds[count++] = (tu_feed){micro_batch->ordinals, batch->ordinals + first};
-    if (tu_ok(micro_batch->share)) {
-        *share = (float)((double)micro_batch->samples / (double)batch->count);
-        feeds[count++] = (tu_feed){micro_batch->share, share};
-    }
-    return count;
+    const void *columns[TU_MAX_COLUMNS] = {0};
+    const tu__feeder of_batches = {.columns = stepper->feeder.columns};
+    *share = share_of(micro_batch, batch);
+    tu__feed_source source = tu__feeds_of_batch(&of_batches, batch, first, share, columns);
+    return tu__make_single_feeds(&micro_batch->inputs, &source, feeds);
 }
 
-/* Runs a micro-batch whose images are selected from the data set by index. */
+/* Runs a micro-batch whose samples are selected from the data set by index. */
 static tu_status run_selected(const tu__stepper *stepper, const tu__micro_batch *micro_batch, tu_state *state,
                               const tu_batch *batch, int64_t first, void *const *fetches) {
-    size_t count = 0;
-    float share = (float)((double)micro_batch->samples / (double)batch->count);
-    const int64_t *rows = batch->indices + first;
+    float share = share_of(micro_batch, batch);
     tu_feed_many feeds[TU__MAX_FEEDS];
-    feeds[count++] = (tu_feed_many){.input = micro_batch->images, .table = stepper->images, .rows = rows};
-    feeds[count++] = (tu_feed_many){.input = micro_batch->labels, .table = stepper->labels, .rows = rows};
-    if (tu_ok(micro_batch->ordinals))
-        feeds[count++] = (tu_feed_many){.input = micro_batch->ordinals, .data = batch->ordinals + first};
-    if (tu_ok(micro_batch->share))
-        feeds[count++] = (tu_feed_many){.input = micro_batch->share, .data = &share};
+    tu__feed_source source = tu__feeds_of_batch(&stepper->feeder, batch, first, &share, NULL);
+    size_t count = tu__make_feeds(&stepper->feeder, &micro_batch->inputs, &source, feeds);
     return tu_run_many(micro_batch->program, state, 1, count, feeds, fetches);
 }
 
@@ -194,8 +187,14 @@ typedef struct results {
 
 static tu_status compute(const tu__stepper *stepper, const tu__micro_batch *micro_batch, tu_state *state,
                          const tu_batch *batch, int64_t first, results *r) {
-    void *fetches[RESULTS] = {&r->loss, &r->correct, &r->finite, &r->rate, &r->norm};
-    return (stepper->images ? run_selected : run_fed)(stepper, micro_batch, state, batch, first, fetches);
+    void *fetches[RESULTS] = {&r->loss};
+    size_t count = 1;
+    if (stepper->counts_correct) fetches[count++] = &r->correct;
+    fetches[count++] = &r->finite;
+    fetches[count++] = &r->rate;
+    fetches[count++] = &r->norm;
+    return (stepper->feeder.has_tables ? run_selected : run_fed)(stepper, micro_batch, state, batch, first,
+                                                                 fetches);
 }
 
 static tu_status run_micro_batch(const tu__stepper *stepper, const tu__micro_batch *micro_batch,
@@ -224,7 +223,11 @@ bool tu__stepper_reads_row(void *context, int64_t count, int64_t row) {
     int64_t first = row / stepper->full.samples * stepper->full.samples;
     const tu__micro_batch *micro_batch = next_micro_batch(stepper, count - first);
     if (micro_batch && !micro_batch->program) return false; /* rank 0 computes it */
-    return !micro_batch || tu__program_reads_row(micro_batch->program, micro_batch->images, row - first);
+    if (!micro_batch) return true;
+    for (size_t i = 0; i < TU_MAX_COLUMNS; i++) /* all columns are divided among processes alike */
+        if (tu_ok(micro_batch->inputs.column[i]))
+            return tu__program_reads_row(micro_batch->program, micro_batch->inputs.column[i], row - first);
+    return true;
 }
 
 static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step_values *values) {

@@ -7,6 +7,7 @@
 #include <tutti/data.h>
 #include <tutti/run.h>
 
+#include "train/feeder.h"
 #include "train/run_graphs.h"
 #include "train/undo.h"
 
@@ -16,23 +17,21 @@ typedef struct tu__micro_batch { /* a program for a fixed number of samples */
     /* If rank 0 computes it alone, the processes that it gives the results; their `program` is NULL. */
     tu_process_group *receivers;
     int64_t samples;
-    tu_value images, labels;  /* inputs */
-    tu_value ordinals, share; /* inputs; invalid if the graph has none */
+    tu__inputs inputs;
 } tu__micro_batch;
 
 typedef struct tu__stepper {
     tu__micro_batch full, short_batch; /* short_batch: the last batch of an epoch, if it is smaller */
     tu_graph *apply_graph;             /* NULL without gradient accumulation */
     tu_program *apply;
-    tu__undo undo; /* restores variables if a later micro-batch is not finite */
-    size_t image_bytes;
-    /* All training images and labels, if steps select theirs by index; NULL: batches contain them. */
-    tu_table *images, *labels;
+    tu__undo undo;       /* restores variables if a later micro-batch is not finite */
+    bool counts_correct; /* the step returns how many samples are predicted correctly */
+    tu__feeder feeder;   /* with tables of all training samples if steps select theirs by index */
 } tu__stepper;
 
 typedef struct tu__step_values {
-    double loss; /* mean of the batch */
-    int64_t correct;
+    double loss;     /* mean of the batch */
+    int64_t correct; /* 0 if the task does not count it */
     double rate, gradient_norm;
     bool finite;                   /* false: the step changed nothing because a value was not finite */
     const tu__micro_batch *failed; /* micro-batch with the non-finite value … */
@@ -45,9 +44,9 @@ tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *c
 tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper);
 void tu__stepper_close(tu__stepper *stepper);
 
-/* Makes steps select their images by index from a data set in memory, if the device's threads can copy them directly
+/* Makes steps select their samples by index from a data set in memory, if the device's threads can copy them directly
  * into the step's inputs. A thread that prefetches batches would compete with them for a core. `dataset` must outlive the
- * stepper; batches then need no images. */
+ * stepper; batches then need no columns. */
 tu_status tu__stepper_gather_from(tu__stepper *stepper, const tu__run_config *config,
                                   const tu_dataset *dataset);
 
@@ -61,14 +60,10 @@ tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_
 /* For a loader: true if the step reads a row of a batch of `count` samples. */
 bool tu__stepper_reads_row(void *stepper, int64_t count, int64_t row);
 
-/* Fills the feeds of the micro-batch that starts at sample `first` of the batch. Returns their number. `*share` must
- * live until the run. */
-enum { TU__MAX_FEEDS = 4 };
+/* Fills the feeds of the micro-batch that starts at sample `first` of the batch, from the batch's columns. Returns their
+ * number. `*share` must live until the run. */
 size_t tu__micro_batch_feeds(const tu__stepper *stepper, const tu__micro_batch *micro_batch,
                              const tu_batch *batch, int64_t first, float *share,
                              tu_feed feeds[TU__MAX_FEEDS]);
-
-/* Returns an input by its name; an invalid value, without an error, if there is none. */
-tu_value tu__find_input(tu_graph *graph, const char *name);
 
 #endif

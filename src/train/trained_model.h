@@ -11,6 +11,7 @@ typedef struct tu__trained_model {
     tu__arena arena; /* holds the strings of `config` */
     tu__run_config config;
     tu_graph *graph;
+    tu_graph *metrics; /* with the graph "evaluate", unless the task is classification; else NULL */
     tu_state *state;
     tu__progress progress; /* progress at the checkpoint */
 } tu__trained_model;

@@ -11,13 +11,14 @@
  * split throughout and continue to do so. */
 #include "train/trainer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/disk.h"
+#include "base/open_file.h"
 #include "base/sized.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
@@ -25,6 +26,7 @@
 #include "train/compile_options.h"
 #include "train/diagnose.h"
 #include "train/ranks.h"
+#include "train/task.h"
 #include "train/trace_steps.h"
 
 enum { MEASUREMENTS = 100 }; /* approximate number of measurements per run */
@@ -65,7 +67,7 @@ static bool validation_due(const tu__trainer *t) {
 }
 
 static bool test_due(const tu__trainer *t) {
-    return t->config.dataset.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
+    return !t->shared && t->config.dataset.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
            (t->config.selects_on_test ? evaluation_period_ends(t) : is_last(t));
 }
 
@@ -104,6 +106,9 @@ static void update_report(tu__trainer *t) {
     r->images_per_second = trained > 0 ? (double)t->images / trained : 0;
     r->seconds_left =
         completed > 0 ? (now - t->start_time) / (double)completed * (double)(t->config.steps - p->step) : -1;
+    r->task = t->config.task;
+    r->samples = tu__samples_name(&t->config);
+    r->has_accuracy = t->stepper.counts_correct;
     if (p->samples > 0) {
         r->loss = p->losses / (double)p->samples;
         r->accuracy = (double)p->correct / (double)p->samples;
@@ -129,6 +134,7 @@ static void measure(tu__trainer *t) {
 
 static tu_status write_state(tu__trainer *t, bool best) {
     if (!tu__is_writer(t)) return TU_OK;
+    TU_TRY(tu__train_stack_sync(t));
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     return tu__checkpoint_save(t->folder.path, best, &t->config, &t->snapshot, &t->progress);
 }
@@ -138,7 +144,11 @@ static tu_status write_checkpoint(tu__trainer *t) {
     t->progress.seconds = t->seconds_before + tu__now() - t->start_time;
     tu__metrics_flush(t->metrics);
     TU_TRY(write_state(t, false));
-    return tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
+    TU_TRY(tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep));
+    const tu_train_hooks *hooks = t->config.hooks;
+    if (!hooks || !hooks->on_checkpoint) return TU_OK;
+    tu__path path = tu__path_in(t->folder.path, "checkpoints/step-%" PRId64 ".safetensors", t->progress.step);
+    return hooks->on_checkpoint(hooks->context, t->progress.step, path.text);
 }
 
 /* Writes a checkpoint. If that fails, reports a notice; fails the run only if `needed`, because no later checkpoint
@@ -184,8 +194,7 @@ static void retry_save_best(tu__trainer *t) {
     t->best_unsaved = false;
     char message[1024];
     snprintf(message, sizeof message, "%s", tu_message());
-    bool removed =
-        tu__disk_in_use()->unlink(tu__path_in(t->folder.path, "checkpoints/best.safetensors").text) == 0;
+    bool removed = tu__remove_file(t->folder.path, TU__BEST_CHECKPOINT) == 0;
     size_t length = strlen(message);
     snprintf(message + length, sizeof message - length,
              "; the best state so far, of step %lld, is not saved%s", (long long)t->progress.step,
@@ -207,14 +216,37 @@ static void report_evaluation(tu__trainer *t, tu_train_event event) {
     if (t->metrics) tu__metrics_evaluation(t->metrics, &t->report);
 }
 
-/* Records an accuracy. Returns true if it is the best so far; the caller saves the state after reporting it. Sets
- * stopped_early if the accuracy has stalled. */
-static bool record_accuracy(tu__trainer *t, double accuracy) {
+/* Calls the caller's function after an evaluation. */
+static tu_status call_on_evaluation(tu__trainer *t) {
+    const tu_train_hooks *hooks = t->config.hooks;
+    if (!hooks || !hooks->on_evaluation || !tu__is_writer(t)) return TU_OK;
+    return hooks->on_evaluation(hooks->context, &t->report, t->state);
+}
+
+/* Records the first metric. Returns true if it is the best so far; the caller saves the state after reporting it. Sets
+ * stopped_early if it has stalled. */
+static bool record_metric(tu__trainer *t, double value) {
     tu__progress *p = &t->progress;
-    bool best = p->best_step < 0 || accuracy > p->best_accuracy;
-    if (best) p->best_step = p->step, p->best_accuracy = accuracy;
+    bool lower = t->config.metrics[0].lower_is_better;
+    bool best = p->best_step < 0 || (lower ? value < p->best_accuracy : value > p->best_accuracy);
+    if (best) p->best_step = p->step, p->best_accuracy = value;
     if (has_stalled(t)) p->stopped_early = 1;
     return best;
+}
+
+/* Stores the metrics of an evaluation for the report and, unless they are those of classification, in `stored`. */
+static void store_metrics(tu__trainer *t, const tu__score *score, double stored[TU_MAX_METRICS]) {
+    const tu__run_config *c = &t->config;
+    for (size_t i = 0; i < c->metric_count; i++) {
+        memcpy(t->metric_values[i].name, c->metrics[i].name, sizeof t->metric_values[i].name);
+        t->metric_values[i].value = stored[i] = score->metrics[i];
+    }
+    t->report.metric_count = c->metric_count;
+    t->report.metrics = t->metric_values;
+}
+
+static double fraction(int64_t count, const tu__score *score) {
+    return (double)count / (double)score->images;
 }
 
 static tu_status validate(tu__trainer *t) {
@@ -223,11 +255,13 @@ static tu_status validate(tu__trainer *t) {
     TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->dataset, tu__validation_images(&t->config), &score));
     p->validation_step = p->step;
     t->report.validation_loss = p->validation_loss = score.loss;
-    t->report.validation_accuracy = p->validation_accuracy = (double)score.correct / (double)score.images;
-    t->report.validation_top5 = p->validation_top5 = (double)score.top5 / (double)score.images;
+    t->report.validation_accuracy = p->validation_accuracy = fraction(score.correct, &score);
+    t->report.validation_top5 = p->validation_top5 = fraction(score.top5, &score);
     p->validation_largest = score.largest;
-    bool best = record_accuracy(t, p->validation_accuracy);
+    store_metrics(t, &score, p->validation_metrics);
+    bool best = record_metric(t, score.metrics[0]);
     report_evaluation(t, TU_TRAIN_VALIDATED);
+    TU_TRY(call_on_evaluation(t));
     if (best) save_best(t);
     return TU_OK;
 }
@@ -238,17 +272,20 @@ static tu_status test(tu__trainer *t) {
     TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->dataset, 0, &score));
     p->test_step = p->step;
     t->report.test_loss = p->test_loss = score.loss;
-    t->report.test_accuracy = p->test_accuracy = (double)score.correct / (double)score.images;
-    t->report.test_top5 = p->test_top5 = (double)score.top5 / (double)score.images;
+    t->report.test_accuracy = p->test_accuracy = fraction(score.correct, &score);
+    t->report.test_top5 = p->test_top5 = fraction(score.top5, &score);
     p->test_largest = score.largest;
-    bool best = t->config.selects_on_test && record_accuracy(t, p->test_accuracy);
+    store_metrics(t, &score, p->test_metrics);
+    bool best = t->config.selects_on_test && record_metric(t, score.metrics[0]);
     report_evaluation(t, TU_TRAIN_EVALUATED);
+    TU_TRY(call_on_evaluation(t));
     if (best) save_best(t);
     return TU_OK;
 }
 
 /* Evaluates the validation split first: it may end the run, and then the test split is due. */
 static tu_status evaluate(tu__trainer *t) {
+    TU_TRY(tu__train_stack_sync(t));
     if (validation_due(t)) TU_TRY(validate(t));
     if (test_due(t))
         TU_TRY(test(t));
@@ -283,33 +320,38 @@ static tu_status diagnose_step(tu__trainer *t, const tu_batch *batch, const tu__
     if (status != TU_OK || !*finding.text)
         snprintf(finding.text, sizeof finding.text, "none found when the step was recomputed");
     if (finding.sample >= 0)
-        snprintf(image, sizeof image, ", training image %lld of the data set",
+        snprintf(image, sizeof image, ", training %s %lld of the data set",
+                 tu__has_pictures(&t->dataset->info) ? "image" : "sample",
                  (long long)batch->indices[values->failed_first + finding.sample]);
     tu_fail(TU_NUMERIC, "step %lld: the loss or a gradient is not finite; first non-finite value: %s%s",
             (long long)t->progress.step + 1, finding.text, image);
-    return save_and_fail(
-        t, TU_NUMERIC, *image ? "; fix or remove that image" : "; try a lower --rate, --clip 1 or --warmup");
+    return save_and_fail(t, TU_NUMERIC,
+                         *image ? "; fix or remove it" : "; try a lower --rate, --clip 1 or --warmup");
 }
 
-static tu_status read_images(const tu_dataset *dataset, const tu_batch *batch, unsigned char *images,
-                             int32_t *labels) {
-    for (int64_t i = 0; i < batch->count; i++)
-        TU_TRY(tu_dataset_read(dataset, TU_TRAIN, batch->indices[i],
-                               images + (size_t)i * dataset->image_bytes, &labels[i]));
+static tu_status read_samples(const tu_dataset *dataset, const tu_batch *batch, void *const *columns) {
+    void *elements[TU_MAX_COLUMNS];
+    for (int64_t i = 0; i < batch->count; i++) {
+        for (size_t c = 0; c < dataset->columns.count; c++)
+            elements[c] = (char *)columns[c] + (size_t)i * dataset->columns.column[c].bytes;
+        TU_TRY(tu_dataset_read_columns(dataset, TU_TRAIN, batch->indices[i], elements));
+    }
     return TU_OK;
 }
 
-/* Reads the images first: the step selected them by index, or the other processes have read theirs. */
+/* Reads the samples first: the step selected them by index, or the other processes have read theirs. */
 static tu_status read_and_diagnose_step(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
-    unsigned char *images =
-        tu__alloc_aligned((size_t)batch.count * t->dataset->image_bytes, "the images of a non-finite step");
-    int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a non-finite step");
-    tu_status status = images && labels ? read_images(t->dataset, &batch, images, labels) : TU_NO_MEMORY;
-    batch.images = images;
-    batch.labels = labels;
+    void *columns[TU_MAX_COLUMNS] = {0};
+    tu_status status = TU_OK;
+    for (size_t c = 0; status == TU_OK && c < t->dataset->columns.count; c++) {
+        columns[c] = tu__alloc_aligned((size_t)batch.count * t->dataset->columns.column[c].bytes,
+                                       "the samples of a non-finite step");
+        if (!columns[c]) status = TU_NO_MEMORY;
+    }
+    if (status == TU_OK) status = read_samples(t->dataset, &batch, columns);
+    batch.columns = (const void *const *)columns;
     status = status == TU_OK ? diagnose_step(t, &batch, values) : save_and_fail(t, status, "");
-    tu__free_aligned(images);
-    tu__free(labels);
+    for (size_t c = 0; c < TU_MAX_COLUMNS; c++) tu__free_aligned(columns[c]);
     return status;
 }
 
@@ -320,13 +362,14 @@ static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step
                                (long long)t->progress.step + 1);
     status = tu__ranks_agree(t, status);
     if (!tu__is_writer(t) || status == TU_LOST) return status;
-    bool has_images = batch->images && !t->config.group;
-    return has_images ? diagnose_step(t, batch, values) : read_and_diagnose_step(t, *batch, values);
+    TU_TRY(tu__train_stack_sync(t));
+    bool has_samples = batch->columns && !t->config.group;
+    return has_samples ? diagnose_step(t, batch, values) : read_and_diagnose_step(t, *batch, values);
 }
 
 /* Updates progress and report after a step. With loss scaling a skipped step may have a loss that is not finite; it
  * is not counted. */
-static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+static tu_status count_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
     tu__progress *p = &t->progress;
     p->step++;
     p->sample = batch->first + batch->count;
@@ -340,6 +383,10 @@ static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_val
     t->report.gradient_norm = values->gradient_norm;
     update_report(t);
     tu__trainer_report(t, TU_TRAIN_STEPPED, NULL);
+    const tu_train_hooks *hooks = t->config.hooks;
+    if (!hooks || !hooks->on_step || !tu__is_writer(t)) return TU_OK;
+    tu_status status = hooks->on_step(hooks->context, &t->report);
+    return status == TU_OK ? TU_OK : save_and_fail(t, status, "");
 }
 
 /* Adds the step to the message of a device error. */
@@ -352,22 +399,21 @@ static tu_status run_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch = TU_SIZED(tu_batch);
     tu__step_values values;
     tu_status status = tu_loader_next(loader, &batch);
-    if (!t->stepper.images)
-        status = tu__ranks_agree(t, status); /* an image of one process may not be readable */
+    if (!t->stepper.feeder.has_tables)
+        status = tu__ranks_agree(t, status); /* a sample of one process may not be readable */
     if (status != TU_OK) return save_and_fail(t, status, "");
     status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
     if (status != TU_OK) return add_step_to_error(t, status);
     if (!values.finite) return fail_step(t, &batch, &values);
-    count_step(t, &batch, &values);
-    return TU_OK;
+    return count_step(t, &batch, &values);
 }
 
 /* Returns the program for the next steps, and in `*steps` the number of steps to submit. The last batch of an epoch
  * may be short and has its own program. */
-static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *steps) {
+static const tu__micro_batch *next_steps(const tu__trainer *t, int64_t length, int64_t *steps) {
     int64_t images = tu__training_images(&t->config), full = t->stepper.full.samples;
     int64_t full_batches = (images - t->progress.sample % images) / full, due = steps_until_due(t);
-    *steps = due < t->multi_step.length ? due : t->multi_step.length;
+    *steps = due < length ? due : length;
     if (full_batches == 0) *steps = 1;
     if (full_batches > 0 && full_batches < *steps) *steps = full_batches;
     return full_batches ? &t->stepper.full : &t->stepper.short_batch;
@@ -375,14 +421,29 @@ static const tu__micro_batch *next_multi_step(const tu__trainer *t, int64_t *ste
 
 static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
     int64_t steps, completed;
-    const tu__micro_batch *micro_batch = next_multi_step(t, &steps);
+    const tu__micro_batch *micro_batch = next_steps(t, t->multi_step.length, &steps);
     tu_status status =
         tu__multi_step_loop_run(&t->multi_step, micro_batch, t->state, loader, steps, &completed);
     if (status != TU_OK) return completed ? add_step_to_error(t, status) : save_and_fail(t, status, "");
     for (int64_t i = 0; i < completed; i++) {
         tu__step_values values = tu__multi_step_loop_values(&t->multi_step, micro_batch, i);
         if (!values.finite) return fail_step(t, &t->multi_step.batches[i], &values);
-        count_step(t, &t->multi_step.batches[i], &values);
+        TU_TRY(count_step(t, &t->multi_step.batches[i], &values));
+    }
+    return TU_OK;
+}
+
+/* Runs steps together with the other runs of the stack. */
+static tu_status run_stacked(tu__trainer *t, tu_loader *loader) {
+    int64_t steps, completed;
+    bool is_short = next_steps(t, INT64_MAX, &steps) == &t->stepper.short_batch;
+    tu_status status = tu__train_stack_run(t, loader, steps, is_short, &completed);
+    if (status != TU_OK) return completed ? add_step_to_error(t, status) : save_and_fail(t, status, "");
+    for (int64_t i = 0; i < completed; i++) {
+        tu__step_values values = tu__train_stack_values(t, i);
+        const tu_batch *batch = tu__train_stack_batch(t, i);
+        if (!values.finite) return fail_step(t, batch, &values);
+        count_step(t, batch, &values);
     }
     return TU_OK;
 }
@@ -397,10 +458,23 @@ static void report_if_slow(tu__trainer *t, int64_t first, double seconds) {
     tu__trainer_notice(t, message);
 }
 
+/* Fails after steps that may have read zeros in place of images. Their state is not saved. */
+static tu_status check_dataset(const tu__trainer *t) {
+    tu_status status = tu__dataset_intact(t->dataset);
+    if (status == TU_OK) return TU_OK;
+    return tu_fail(
+        status,
+        "%s; the steps since the last checkpoint are not saved: restore the data set, then continue with "
+        "'tutti train %s --resume'",
+        tu_message(), t->folder.path);
+}
+
 static tu_status run_steps(tu__trainer *t, tu_loader *loader) {
     double start = tu__now();
     int64_t first = t->progress.step;
+    if (t->stack) return run_stacked(t, loader); /* its time depends on the other runs */
     TU_TRY(t->multi_step.stepper ? run_multi_step(t, loader) : run_step(t, loader));
+    TU_TRY(check_dataset(t));
     report_if_slow(t, first, tu__now() - start);
     return TU_OK;
 }
@@ -415,6 +489,8 @@ static tu_status finish_step(tu__trainer *t) {
     } else if (measurement_due(t)) {
         measure(t);
     }
+    /* A trial that was pruned by its validation trains no further step. */
+    if (t->shared && is_stop_requested(t)) t->stopping = true;
     bool end = is_last(t) || t->stopping;
     if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) {
         tu_status status = save_checkpoint(t, end);
@@ -442,7 +518,9 @@ static tu_status train_loop(tu__trainer *t) {
     TU_TRY(tu_loader_new(
         t->dataset, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
         .seed = (uint64_t)t->config.settings.seed, .shuffle = true, .start = t->progress.sample,
-        .indices_only = t->multi_step.images || t->stepper.images, .bootstrap = t->config.settings.bootstrap,
+        .indices_only = t->stack ? tu__train_stack_selects(t)
+                                 : t->multi_step.feeder.has_tables || t->stepper.feeder.has_tables,
+        .bootstrap = t->config.settings.bootstrap, .balanced = t->config.settings.balanced,
         .validation = tu__validation_images(&t->config),
         .is_used = t->config.group ? tu__stepper_reads_row : NULL, .context = &t->stepper));
     t->start_time = tu__now();
@@ -462,6 +540,22 @@ static tu_status train_loop(tu__trainer *t) {
 }
 
 /* ---- The run ---- */
+
+static void fill_metrics(const tu__trainer *t, tu_train_result *result) {
+    const tu__progress *p = &t->progress;
+    const tu__run_config *c = &t->config;
+    bool classes = tu__is_classification(c);
+    const double validation[] = {p->validation_accuracy, p->validation_top5},
+                 test_values[] = {p->test_accuracy, p->test_top5};
+    result->metric_count = c->metric_count;
+    for (size_t i = 0; i < c->metric_count; i++) {
+        tu_metric *v = &result->validation_metrics[i], *s = &result->test_metrics[i];
+        memcpy(v->name, c->metrics[i].name, sizeof v->name);
+        *s = *v;
+        v->value = classes && i < 2 ? validation[i] : p->validation_metrics[i];
+        s->value = classes && i < 2 ? test_values[i] : p->test_metrics[i];
+    }
+}
 
 static tu_status summarize(tu__trainer *t, tu_train_result *result) {
     const tu__progress *p = &t->progress;
@@ -488,6 +582,10 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
                                 .validation_top5 = p->validation_top5,
                                 .validation_largest_class = p->validation_largest,
                                 .test_largest_class = p->test_largest};
+    snprintf(result->task, sizeof result->task, "%s", t->config.task);
+    snprintf(result->samples, sizeof result->samples, "%s", tu__samples_name(&t->config));
+    result->has_accuracy = t->stepper.counts_correct;
+    fill_metrics(t, result);
     snprintf(result->folder, sizeof result->folder, "%s", tu__is_writer(t) ? t->folder.path : "");
     tu__ranks_fill_result(t, result);
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
@@ -513,7 +611,12 @@ tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
     t->seconds_before = t->progress.seconds;
     update_report(t);
     report_start(t);
-    TU_TRY(train_loop(t));
+    tu_status status = train_loop(t);
+    if (status == TU_OK)
+        TU_TRY(tu__train_stack_leave(t));
+    else
+        tu__train_stack_abandon(t);
+    TU_TRY(status);
     update_report(t);
     return result ? summarize(t, result) : TU_OK;
 }
@@ -523,6 +626,14 @@ tu_status tu_train_with(const char *model, const char *data, tu_train_result *re
     tu__trainer trainer;
     tu_train_result full = TU_SIZED(tu_train_result);
     if (result) TU_TRY(TU__CHECK_SIZED(tu_train_result, result));
+    TU__OPTIONS(tu_train_options, given, options);
+    if (given.stack && *given.stack)
+        return tu_fail(TU_INVALID,
+                       "--stack '%.60s' without --ensemble: one network has nothing to be stacked with",
+                       given.stack);
+    if (given.snapshots > 0)
+        return tu_fail(TU_INVALID,
+                       "--snapshots without --ensemble: expected --ensemble N, the number of snapshots");
     tu_status status = tu__trainer_begin(&trainer, model, data, options, NULL);
     status = tu__ranks_agree(&trainer, status);
     if (status == TU_OK) {

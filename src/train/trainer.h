@@ -13,11 +13,20 @@
 #include "train/rank_waits.h"
 #include "train/run_graphs.h"
 #include "train/slow_step.h"
+#include "train/stack.h"
 #include "train/stepper.h"
+
+/* What the trials of a study share, and how its finders train. */
+typedef struct tu__shared_inputs {
+    const tu_dataset *dataset; /* opened as `data` says; NULL: each run opens its own */
+    const char *network;       /* name of the network, which has been loaded if it is a file */
+    double rate_growth; /* the learning rate is multiplied by this after each step; 0: by the settings */
+} tu__shared_inputs;
 
 typedef struct tu__trainer {
     tu_train_options options;
-    tu__arena arena; /* holds the strings of `config` */
+    tu_train_hooks hooks; /* options.hooks, with the fields that the caller's version lacks */
+    tu__arena arena;      /* holds the strings of `config` */
     tu__run_folder folder;
     tu__run_config config;
     tu_dataset *opened; /* data set opened by tu_train; NULL if the caller passed one */
@@ -25,21 +34,25 @@ typedef struct tu__trainer {
     tu__run_graphs graphs;
     tu__stepper stepper;
     tu__multi_step_loop multi_step; /* used if the device runs many steps per call */
+    struct tu__train_stack *stack;  /* in which the run trains together with others; NULL: alone */
+    int64_t place;                  /* in the stack */
     tu__evaluator evaluator;        /* zeroed if there is nothing to evaluate on */
     tu_state *state;
     tu__snapshot snapshot; /* of the state after the latest step; taken on demand */
     tu__progress progress;
     tu__metrics *metrics;
-    const tu__run_config *ensemble; /* ensemble that the run is a member of; NULL: none */
-    bool plan_only;                 /* only plan the programs */
-    tu__text notices;               /* notices queued while the run is prepared */
-    bool started;                   /* the run has started: notices are reported at once instead of queued */
-    tu_train_report report;         /* latest report to the caller */
-    double start_time, idle;        /* start time; seconds since then not spent on steps */
-    double seconds_before;          /* training time in earlier processes */
-    tu__rank_waits *waits;          /* on several processes; NULL: one */
-    int64_t waited_step;            /* of the latest sample of `waits` */
-    bool stopping;                  /* the caller's stop flag, read once per step */
+    const tu__run_config *ensemble;  /* ensemble that the run is a member of; NULL: none */
+    const tu__shared_inputs *shared; /* NULL: none; with it the test split is not evaluated */
+    bool plan_only;                  /* only plan the programs */
+    tu__text notices;                /* notices queued while the run is prepared */
+    bool started;                    /* the run has started: notices are reported at once instead of queued */
+    tu_train_report report;          /* latest report to the caller */
+    tu_metric metric_values[TU_MAX_METRICS]; /* of the latest evaluation, for the report */
+    double start_time, idle;                 /* start time; seconds since then not spent on steps */
+    double seconds_before;                   /* training time in earlier processes */
+    tu__rank_waits *waits;                   /* on several processes; NULL: one */
+    int64_t waited_step;                     /* of the latest sample of `waits` */
+    bool stopping;                           /* the caller's stop flag, read once per step */
     bool best_unsaved; /* the state has the best accuracy so far but is not saved as best.safetensors yet */
     bool tracing, traced;       /* a trace is being recorded; it was written (trace_steps.h) */
     tu__step_times times;       /* step times of this process */
@@ -50,6 +63,9 @@ typedef struct tu__trainer {
  * checks have passed. `ensemble`: configuration of the ensemble that the run is a member of, or NULL. */
 tu_status tu__trainer_begin(tu__trainer *trainer, const char *model, const char *data,
                             const tu_train_options *options, const tu__run_config *ensemble);
+/* Does the same for a trial of a study. */
+tu_status tu__trainer_begin_trial(tu__trainer *trainer, const char *model, const char *data,
+                                  const tu_train_options *options, const tu__shared_inputs *shared);
 /* Only plans the programs of the step, which may exceed the memory. A new run writes nothing. */
 tu_status tu__trainer_plan(tu__trainer *trainer, const char *model, const char *data,
                            const tu_train_options *options, const tu__run_config *ensemble);

@@ -55,7 +55,7 @@ static void check_graph_and_program(void) {
     REQUIRE(tu_graph_new(&g) == TU_OK);
     OLD_STRUCT(tu_value images; tu_value labels;) net; /* without logits and loss */
     INITIALIZE(net);
-    REQUIRE(tu_model_build(g, "mlp", (tu_model_graph *)&net, .batch = 4) == TU_OK);
+    REQUIRE(tu_network_build(g, "mlp", (tu_network_graph *)&net, .batch = 4) == TU_OK);
     REQUIRE(tu_ok(net.s.images) && tu_ok(net.s.labels) && GUARD_INTACT(net));
     tu_value loss = tu_find_output(g, "loss");
 

@@ -41,8 +41,8 @@ edit types.h '/^typedef struct tu_shape {/,/^}/s/^} tu_shape;/    int64_t append
 expect 'a field in a frozen structure' "${breaking}field tu_shape.appended: .*frozen"
 edit types.h 's/^    X(F64, "f64", 8) .*/    X(F8, "f8", 1) \\\n&/'
 expect 'an element type in the middle' "${breaking}constant TU_F64: 1 -> 2"
-edit types.h 's/^    X(BOOL, "bool", 1)/& \\\n    X(F8, "f8", 1)/'
-expect 'an element type at the end' '^  addition  *constant TU_F8: 8' "$breaking"
+edit types.h 's/^    X(I8, "i8", 1)/& \\\n    X(F8, "f8", 1)/'
+expect 'an element type at the end' '^  addition  *constant TU_F8: 9' "$breaking"
 edit settings.def 's/^TU_SETTING(COUNT, batch,/TU_SETTING(COUNT, inserted, "inserted", 0, "N", 0, 0, 1, UPDATE, "")\n&/'
 expect 'a setting in the middle' "${breaking}field tu_train_options.epochs: "
 edit settings.def '$a TU_SETTING(COUNT, appended, "appended", 0, "N", 0, 0, 1, DEVICES, "")'

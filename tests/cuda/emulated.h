@@ -14,7 +14,7 @@ static inline void use_emulated_gpu(void) {
     setenv("TUTTI_KERNELS", "", 1); /* the fake NVRTC has a separate cache */
     unsetenv("TUTTI_CUDA");
     unsetenv("TUTTI_DEVICES");
-    unsetenv("TUTTI_CUDA_FAIL");
+    unsetenv("FAKE_CUDA_FAIL");
 }
 
 /* Uses the machine's real GPU if the test is called as "test_NAME real", else the emulated one. Returns true for a

@@ -44,9 +44,9 @@ static inline bool names_a_function(const char *message) {
 static inline tu_status work_with_failing_call(const failing_calls *f, unsigned nth, unsigned trial) {
     char number[16];
     snprintf(number, sizeof number, "%u", nth);
-    setenv("TUTTI_CUDA_FAIL", number, 1);
+    setenv("FAKE_CUDA_FAIL", number, 1);
     tu_status status = f->work(f->context, trial);
-    unsetenv("TUTTI_CUDA_FAIL");
+    unsetenv("FAKE_CUDA_FAIL");
     return status;
 }
 

@@ -32,12 +32,13 @@ static struct {
 static void must(tu_status status) {
     if (status == TU_OK) return;
     fprintf(stderr, "group_sums: rank %u: %s\n", run.group ? run.group->info.rank : 0, tu_message());
-    if (run.group) tu_process_group_fail(run.group, tu_message());
+    if (run.group) tu_process_group_fail(run.group, TU_DEVICE, tu_message());
     exit(2);
 }
 
-static void end_process(void *context, const char *message) {
+static void end_process(void *context, tu_status cause, const char *message) {
     (void)context;
+    (void)cause;
     fprintf(stderr, "group_sums: %s\n", message);
     _Exit(4);
 }
@@ -48,6 +49,10 @@ static tu_status gather(void *group, const void *mine, size_t bytes, void *all) 
 
 static tu_status check(void *group) {
     return tu__group_check(group);
+}
+
+static void progress(void *group) {
+    (void)group;
 }
 
 /* ---- Values ---- */
@@ -273,6 +278,7 @@ int main(int argc, char **argv) {
                                    .timeout = g->timeout,
                                    .gather = gather,
                                    .check = check,
+                                   .progress = progress,
                                    .context = run.group};
     uint64_t failures = run_with(1, max_bytes) + run_with(2, max_bytes < 1 << 20 ? max_bytes : 1 << 20);
     if (failures && g->info.rank == 0) printf("FAILED: %llu sums differ\n", (unsigned long long)failures);

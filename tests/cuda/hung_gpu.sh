@@ -42,4 +42,11 @@ hang() {
 hang gpu:0 17 'gpu:0: (no step|its step) has '
 hang gpu:0/2 17 'gpu:0.0 to gpu:0.1: (no step( of gpu:0.[01])?|its step) has '
 hang cpu:0,gpu:0 40 "device 'gpu:0' has not (finished computing|returned) after 5 s: (its kernels|it is executing) "
+
+# The measurement of speeds before the first step has the same timeout.
+FAKE_CUDA_HANG=1 timeout --signal=KILL 100 "$tutti" train mlp --data generated --devices cpu:0,gpu:0 --strategy mirrored --base 8 --batch 16 --steps 4 \
+    --timeout 2 --out "$work/measured" >"$work/log" 2>"$work/errors"
+status=$?
+((status == 2)) || complain "measuring speeds: status $status: $(tail -n 1 "$work/errors")"
+grep -q "^tutti: cannot measure the speed of gpu:0: .*after 2 s" "$work/errors" || complain "measuring speeds: $(cat "$work/errors")"
 exit $failed

@@ -27,7 +27,7 @@ train "$work/whole" >"$work/whole.log" 2>&1 || { cat "$work/whole.log"; exit 1; 
 runs=0 resumed=0 unharmed=0
 for ((call = 1; unharmed < 4 || unharmed * step < 100; call += step)); do
     run=$work/run$call
-    TUTTI_CUDA_FAIL=$call train "$run" >"$work/log" 2>&1
+    FAKE_CUDA_FAIL=$call train "$run" >"$work/log" 2>&1
     status=$?
     ((runs++))
     if ((status == 0)); then

@@ -59,7 +59,7 @@ every_way_through_host() {
     through_host 'other versions' 'rank 0 has NCCL 2\.28\.9, rank 1 has NCCL 2\.30\.1: expected the same' FAKE_NCCL_VERSION=23001
     NCCL_HOSTID=same through_host 'refused by NCCL' 'NCCL: invalid usage: Duplicate GPU detected: rank 0 and rank 1$'
     for call in cuDeviceGetUuid ncclCommInitRankConfig ncclCommGetAsyncError ncclGroupStart ncclSend ncclGroupEnd; do
-        through_host "$call fails on rank 1" "rank 1: $call(_v2)?: " TUTTI_CUDA_FAIL=$call:1
+        through_host "$call fails on rank 1" "rank 1: $call(_v2)?: " FAKE_CUDA_FAIL=$call:1
     done
 }
 [[ $all ]] && every_way_through_host
@@ -77,12 +77,23 @@ every_end() {
     # The first call connects the processes, the second one enqueues a step, the third one is captured.
     for call in ncclGroupStart ncclSend ncclRecv ncclGroupEnd; do
         for n in 2 3; do
-            ends "call $n of $call fails" '[24]' "rank 1 .*failed .*$call: internal error" TUTTI_CUDA_FAIL=$call:$n
+            ends "call $n of $call fails" 2 "rank 1 .*failed .*$call: internal error" FAKE_CUDA_FAIL=$call:$n
         done
     done
     FAKE_NCCL_BREAKS=2 ends 'the network breaks' '[24]' 'remote process exited or there was a network error: the emulated network is broken'
 }
 [[ $all ]] && every_end
+
+# A step whose sums take longer than the timeout, each of them less.
+slow_network() {
+    local network=${BASH_SOURCE[0]%/*}/../../examples/mynet.c digest
+    options=("$network" --data generated --devices gpu:0 --base 2 --batch 16 --evaluate-every 100000 --collective-timeout 3)
+    train 3 || complain "mynet: status $?"
+    digest=$(digest_of_log)
+    FAKE_NCCL_MILLISECONDS=700 FAKE_NCCL_SLOW_GROUPS=20 train 3 || complain "slow network: status $?"
+    [[ $digest && $(digest_of_log) == "$digest" ]] || complain "slow network: another digest than $digest"
+}
+if [[ $all ]]; then (slow_network; exit $failed) || failed=1; fi # in a shell of its own, for its options
 
 # lost TITLE SIGNAL STATUS REASON: rank 1 gets the signal in the middle of training.
 lost() {

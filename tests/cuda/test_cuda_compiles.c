@@ -86,6 +86,30 @@ static bool compile_collectives(void) {
     return ok;
 }
 
+/* Convolutions of models with few results, which no case has: every number of blocks that share the depth. */
+static bool compile_model_convolution(tu_dtype dtype, int64_t filters, int64_t size) {
+    tu_graph *graph;
+    tu_program *program = NULL;
+    if (tu_graph_new(&graph) != TU_OK) return false;
+    tu_value x = tu_input(graph, "x", dtype, TU_SHAPE(1, 7, 7, 64)),
+             filter = tu_input(graph, "filter", dtype, TU_SHAPE(filters, size, size, 64)),
+             y = tu_convolve(x, filter);
+    graph->is_frozen = true;
+    bool ok = tu_compile(graph, &program, .devices = "gpu:0", .fetch = &y, .fetch_count = 1) == TU_OK &&
+              tu_warm_up(program, NULL) == TU_OK;
+    if (!ok) printf("convolution of a model: %s\n", tu_message());
+    tu_program_free(program);
+    tu_graph_free(graph);
+    return ok;
+}
+
+static void compile_model_convolutions(int *compiled, int *failed) {
+    static const int64_t filters[] = {32, 64, 2048}, sizes[] = {1, 2, 3};
+    for (int i = 0; i < 18; i++)
+        ++*(compile_model_convolution(i % 2 ? TU_BF16 : TU_F16, filters[i / 2 % 3], sizes[i / 6]) ? compiled
+                                                                                                  : failed);
+}
+
 int main(int argc, char **argv) {
     int compiled = 0, failed = 0, instances = argc > 1 ? atoi(argv[1]) : 2;
     for (const op_case *e = case_first(); e; e = e->next)
@@ -96,6 +120,7 @@ int main(int argc, char **argv) {
             else
                 failed++;
         }
+    compile_model_convolutions(&compiled, &failed);
     if (compile_collectives())
         compiled++;
     else

@@ -1,5 +1,5 @@
 /* Makes the Nth call of NVIDIA's functions fail, for every N, while a network is compiled for the GPU, trained for a
- * few steps and read back. Each failure must return a status with a message that names the function, and must leak
+ * few steps and read back, and while a model is compiled and run. Each failure must return a status with a message that names the function, and must leak
  * nothing: no host memory, no object of the driver or the libraries.
  *
  * A plain run fails some of the calls; with TUTTI_EVERY_CALL each of them.
@@ -12,6 +12,7 @@
 #include <tutti/tutti.h>
 
 #include "cuda/failing_calls.h"
+#include "graph/graph.h"
 
 enum { BATCH = 2, MAX_SIDE = 24, CHANNELS = 3, STEPS = 3 };
 
@@ -22,16 +23,16 @@ typedef struct shape {
 typedef struct work {
     shape images;
     tu_graph *graph;
-    tu_model_graph model;
+    tu_network_graph model;
     tu_program *program;
     tu_state *state;
 } work;
 
 static tu_status build(work *w) {
     TU_TRY(tu_graph_new(&w->graph));
-    w->model = TU_SIZED(tu_model_graph);
-    TU_TRY(tu_model_build(w->graph, "tutorial-cnn", &w->model, .batch = BATCH, .height = w->images.height,
-                          .width = w->images.width, .base = 4, .classes = 3));
+    w->model = TU_SIZED(tu_network_graph);
+    TU_TRY(tu_network_build(w->graph, "tutorial-cnn", &w->model, .batch = BATCH, .height = w->images.height,
+                            .width = w->images.width, .base = 4, .classes = 3));
     return tu_add_sgd(w->model.loss, 0.1, 0.9);
 }
 
@@ -122,12 +123,54 @@ static void calls_may_fail_with_a_memory_reserve(void **unused) {
     fail_calls_of((options){.reserve = 64 << 10}, fails_every_call() ? 1 : 11);
 }
 
+/* ---- A model with a convolution that cuBLASLt computes ---- */
+
+enum { PIXELS = 24, IN = 64, OUT = 128 }; /* enough tiles for the emulated GPU */
+
+static tu_value add_weights(tu_graph *graph, tu_shape dimensions) {
+    static uint16_t data[OUT * IN];
+    for (size_t i = 0; i < OUT * IN; i++) data[i] = (uint16_t)(0x3f80 + i % 8); /* bf16: near 1 */
+    return tu_constant(graph, TU_BF16, dimensions, data);
+}
+
+static tu_status run_model(const void *context, unsigned trial) {
+    static uint16_t x[PIXELS * PIXELS * IN], residual[PIXELS * PIXELS * OUT], y[PIXELS * PIXELS * OUT];
+    tu_graph *graph = NULL;
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    (void)context;
+    (void)trial;
+    TU_TRY(tu_graph_new(&graph));
+    tu_feed feeds[] = {{tu_input(graph, "x", TU_BF16, TU_SHAPE(1, PIXELS, PIXELS, IN)), x},
+                       {tu_input(graph, "residual", TU_BF16, TU_SHAPE(1, PIXELS, PIXELS, OUT)), residual}};
+    tu_value product = tu_convolve_with(feeds[0].input, add_weights(graph, TU_SHAPE(OUT, 1, 1, IN)),
+                                        &(tu_convolve_options){.struct_size = sizeof(tu_convolve_options)});
+    tu_value sum = tu_add(tu_add(product, add_weights(graph, TU_SHAPE(OUT))), feeds[1].input),
+             result = tu_relu(sum);
+    tu_status status = tu_graph_status(graph);
+    graph->is_frozen = true;
+    if (status == TU_OK)
+        status = tu_compile(graph, &program, .devices = "gpu", .fetch = &result, .fetch_count = 1);
+    if (status == TU_OK) status = tu_state_new(graph, &state);
+    if (status == TU_OK) status = tu_run(program, state, 2, feeds, (void *[]){y});
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(graph);
+    return status;
+}
+
+static void calls_may_fail_in_a_model(void **unused) {
+    (void)unused;
+    fail_calls(&(failing_calls){.work = run_model, .stride = 1, .max_ineffective = 40, .min_failures = 40});
+}
+
 int main(void) {
     use_emulated_gpu();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(calls_may_fail_while_kernels_are_timed),
         cmocka_unit_test(calls_may_fail_with_a_memory_reserve),
+        cmocka_unit_test(calls_may_fail_in_a_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

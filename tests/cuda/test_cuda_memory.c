@@ -288,9 +288,9 @@ static void freed_memory_is_reused_after_synchronization(void **unused) {
         TU_OK);
     tu_program_free(program);
     free_network(&n);
-    setenv("TUTTI_CUDA_FAIL", "cuCtxSynchronize:1", 1);
+    setenv("FAKE_CUDA_FAIL", "cuCtxSynchronize:1", 1);
     expect_error(run(&other, another, &loss), TU_DEVICE, CONTAINS("cuCtxSynchronize"));
-    unsetenv("TUTTI_CUDA_FAIL");
+    unsetenv("FAKE_CUDA_FAIL");
     assert_int_equal(run(&other, another, &loss), TU_OK);
     tu_program_free(another);
     free_network(&other);

@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <math.h>
 #include <nvrtc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,56 @@ static void captures_reject_forbidden_calls(void **state) {
     CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     assert_int_equal(cuMemAlloc(&a, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+typedef struct other_thread {
+    CUcontext context;
+    CUresult (*call)(void);
+    CUresult result;
+} other_thread;
+
+static void *call_in_thread(void *argument) {
+    other_thread *t = argument;
+    t->result = cuCtxSetCurrent(t->context);
+    if (t->result == CUDA_SUCCESS) t->result = t->call();
+    return NULL;
+}
+
+/* Returns the result of a capture during which another thread makes a call. */
+static CUresult capture_during(CUresult (*call)(void)) {
+    other_thread other = {.call = call};
+    pthread_t thread;
+    CUgraph graph = NULL;
+    CHECK_OK(cuCtxGetCurrent(&other.context));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    assert_int_equal(pthread_create(&thread, NULL, call_in_thread, &other), 0);
+    pthread_join(thread, NULL);
+    CHECK_OK(other.result);
+    CUresult result = cuStreamEndCapture(stream, &graph);
+    if (graph) CHECK_OK(cuGraphDestroy(graph));
+    return result;
+}
+
+static CUresult create_a_stream(void) {
+    CUstream created;
+    CUresult result = cuStreamCreate(&created, CU_STREAM_NON_BLOCKING);
+    return result == CUDA_SUCCESS ? cuStreamDestroy(created) : result;
+}
+
+static CUdeviceptr block;
+static CUresult allocate_block(void) {
+    return cuMemAlloc(&block, 64);
+}
+static CUresult free_block(void) {
+    return cuMemFree(block);
+}
+
+static void calls_that_synchronise_invalidate_captures_of_other_threads(void **state) {
+    (void)state;
+    assert_int_equal(capture_during(create_a_stream), CUDA_SUCCESS);
+    assert_int_equal(capture_during(allocate_block), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(capture_during(free_block), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(capture_during(create_a_stream), CUDA_SUCCESS);
 }
 
 static void work_runs_as_late_as_possible(void **state) {
@@ -364,6 +415,7 @@ int main(void) {
         cmocka_unit_test(f16_rounds_to_nearest_even),
         cmocka_unit_test(graphs_replay_what_was_captured),
         cmocka_unit_test(captures_reject_forbidden_calls),
+        cmocka_unit_test(calls_that_synchronise_invalidate_captures_of_other_threads),
         cmocka_unit_test(work_runs_as_late_as_possible),
         cmocka_unit_test(compile_errors_return_a_log),
         cmocka_unit_test(kernel_faults_are_detected),

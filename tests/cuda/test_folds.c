@@ -345,6 +345,34 @@ static void cross_entropy_fuses_its_gradient(void **unused) {
         }
 }
 
+/* With mixed precision the casts around the loss are part of its kernel. Small losses are computed in one block. */
+static void cross_entropy_of_half_logits_needs_no_f32_copies(void **unused) {
+    (void)unused;
+    static const struct {
+        tu_dtype half, labels;
+        int64_t rows, classes;
+        int fused;
+    } list[] = {{TU_BF16, TU_I32, 40, 5003, 1},
+                {TU_F16, TU_I64, 3, 9000, 1},
+                {TU_BF16, TU_I64, 700, 33, 1},
+                {TU_BF16, TU_I32, 8, 10, 0}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        test_case s = new_case();
+        tu_value x = add_input(&s, list[i].half, TU_SHAPE(list[i].rows, list[i].classes), -8, 8), dx = {0};
+        tu_value labels =
+            add_input(&s, list[i].labels, TU_SHAPE(list[i].rows), -1, (double)list[i].classes + 1);
+        tu_value loss = tu_mean(tu_cross_entropy(tu_cast(tu_neg(x), TU_F32), labels));
+        tu_gradients(loss, 1, &x, &dx);
+        add_output(&s, loss);
+        add_output(&s, tu_scale(dx, 256));
+        tu_program *program = compile(&s, "gpu");
+        assert_int_equal(count_kernels(program, "cast+cross_entropy+gradient+cast"), list[i].fused);
+        assert_int_equal(count_kernels(program, "cross_entropy+gradient"), 0);
+        tu_program_free(program);
+        check_and_free(&s, 64 * machine_epsilon(list[i].half));
+    }
+}
+
 /* The mean loss of x [rows, classes] + bias, and its gradients times 256, because they are small. */
 static test_case training_loss(tu_dtype stored, tu_dtype computed, int64_t rows, int64_t classes) {
     test_case s = new_case();
@@ -488,6 +516,37 @@ static void layer_normalisation_of_any_width_matches(void **unused) {
         }
 }
 
+/* An f32 x, with y cast to half precision and dy cast from it, as in mixed precision. A cumulative sum stands for the
+ * product that reads y. */
+static void check_mixed_layer_norm(tu_dtype half, int64_t width, bool has_other_readers) {
+    test_case s = new_case();
+    tu_value x = add_input(&s, TU_F32, TU_SHAPE(70, width), -1, 3);
+    tu_value wrt[] = {x, add_input(&s, TU_F32, TU_SHAPE(width), 0.5, 1.5)}, d[2] = {{0}};
+    tu_value wide = tu_layer_normalize(x, wrt[1], add_input(&s, TU_F32, TU_SHAPE(width), -1, 1));
+    tu_value y = tu_cumsum(tu_cast(wide, half), 0), loss = tu_sum(tu_square(tu_cast(y, TU_F32)));
+    if (has_other_readers) loss = tu_add(loss, tu_sum(wide));
+    tu_gradients(tu_scale(loss, 1e-3), 2, wrt, d);
+    add_output(&s, y);
+    add_output(&s, has_other_readers ? tu_neg(wide) : tu_output_of(wide, 2));
+    for (int i = 0; i < 2; i++) add_output(&s, d[i]);
+    tu_program *program = compile(&s, "gpu");
+    int fused = has_other_readers ? 0 : 1;
+    assert_int_equal(count_kernels(program, "layer_norm+cast"), fused);
+    assert_int_equal(count_kernels(program, "layer_norm"), 1 - fused);
+    assert_int_equal(count_kernels(program, "cast+layer_norm_grad"), fused);
+    assert_int_equal(count_kernels(program, "layer_norm_grad"), 1 - fused);
+    tu_program_free(program);
+    check_and_free(&s, 16 * machine_epsilon(half));
+}
+
+static void layer_normalisation_computes_its_casts(void **unused) {
+    (void)unused;
+    static const int64_t widths[] = {3, 100, 768, 6001};
+    for (int w = 0; w < 4; w++)
+        for (int has_other_readers = 0; has_other_readers < 2; has_other_readers++)
+            check_mixed_layer_norm(w % 2 ? TU_F16 : TU_BF16, widths[w], has_other_readers);
+}
+
 /* Two residual blocks with a cumulative sum between them, which like a convolution is not pointwise. */
 static void residual_blocks_match_and_are_fused(void **unused) {
     (void)unused;
@@ -529,6 +588,7 @@ int main(void) {
         cmocka_unit_test(logsumexp_and_softmax_propagate_infinities_and_nan),
         cmocka_unit_test(softmax_and_losses_of_long_rows_match),
         cmocka_unit_test(cross_entropy_fuses_its_gradient),
+        cmocka_unit_test(cross_entropy_of_half_logits_needs_no_f32_copies),
         cmocka_unit_test(a_small_loss_is_one_kernel),
         cmocka_unit_test(a_fused_small_loss_propagates_infinities_and_nan),
         cmocka_unit_test(large_losses_and_losses_with_other_readers_match_the_reference),
@@ -536,6 +596,7 @@ int main(void) {
         cmocka_unit_test(top_k_of_long_lanes_matches),
         cmocka_unit_test(batch_normalisation_of_many_rows_matches),
         cmocka_unit_test(layer_normalisation_of_any_width_matches),
+        cmocka_unit_test(layer_normalisation_computes_its_casts),
         cmocka_unit_test(residual_blocks_match_and_are_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,17 @@ static void expect_message(const char *text) {
     if (!strstr(tu_message(), text)) fail_msg("'%s' is not in: %s", text, tu_message());
 }
 
+static void expect_not_opened(const char *devices) {
+    tu_graph *graph;
+    tu_program *program;
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    tu_value y = tu_sum(tu_input(graph, "x", TU_F32, TU_SHAPE(3)));
+    assert_int_equal(tu_compile(graph, &program, .devices = devices, .fetch = &y, .fetch_count = 1),
+                     TU_DEVICE);
+    expect_message("was abandoned after a timeout");
+    tu_graph_free(graph);
+}
+
 /* The first step is enqueued kernel by kernel; the next ones are a graph, which hangs half way. */
 static void a_hanging_multi_step_call_times_out_and_abandons_the_gpu(void **unused) {
     (void)unused;
@@ -72,6 +83,7 @@ static void a_hanging_multi_step_call_times_out_and_abandons_the_gpu(void **unus
     assert_int_equal(tu_state_get(hung.state, "w", w, sizeof w), TU_DEVICE);
     expect_message("gpu:0 was abandoned");
     free_adder(&hung);
+    expect_not_opened("gpu:0");
 
     build_adder(&other, "gpu:1", 60);
     if (run(&other, y) != TU_OK) fail_msg("%s", tu_message());

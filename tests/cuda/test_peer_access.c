@@ -126,7 +126,7 @@ static void plans_report_copy_paths(void **unused) {
 /* ---- Failing ---- */
 
 typedef struct failure {
-    const char *call; /* value of TUTTI_CUDA_FAIL */
+    const char *call; /* value of FAKE_CUDA_FAIL */
     const char *devices;
     tu_status status;
     const char *message; /* without the error text, which is the same for all */
@@ -139,9 +139,9 @@ static void assert_failure(const failure *f) {
     trainer t;
     int64_t blocks = tu__alloc_live();
     snprintf(message, sizeof message, "%s: %s", f->message, error);
-    setenv("TUTTI_CUDA_FAIL", f->call, 1);
+    setenv("FAKE_CUDA_FAIL", f->call, 1);
     assert_int_equal(build_trainer(&t, &(setup){f->devices, "mirrored", NULL, peers}, false), f->status);
-    unsetenv("TUTTI_CUDA_FAIL");
+    unsetenv("FAKE_CUDA_FAIL");
     assert_string_equal(tu_message(), message);
     free_trainer(&t);
     assert_int_equal(tu__alloc_live(), blocks);

@@ -55,7 +55,7 @@ static float *draw_images(size_t count) {
     return images;
 }
 
-static bool run(tu_graph *graph, const tu_model_graph *net, const tu_value *fetch, const char *device,
+static bool run(tu_graph *graph, const tu_network_graph *net, const tu_value *fetch, const char *device,
                 const char *precision, result *r) {
     tu_program *program = NULL;
     tu_state *state = NULL;
@@ -96,12 +96,12 @@ static double error_of(const result *a, const result *b, size_t from, size_t to)
 
 static bool compare(const network *n, const char *device, int64_t batch) {
     tu_graph *graph;
-    tu_model_graph net = TU_SIZED(tu_model_graph);
+    tu_network_graph net = TU_SIZED(tu_network_graph);
     tu_value wrt[MAX_PARAMETERS], fetch[MAX_PARAMETERS + 1];
     result cpu = {0}, gpu = {0};
     if (tu_graph_new(&graph) != TU_OK) return fail(n->name);
     tu_set_training(graph, true);
-    bool ok = tu_model_build(graph, n->name, &net, .batch = batch) == TU_OK;
+    bool ok = tu_network_build(graph, n->name, &net, .batch = batch) == TU_OK;
     cpu.count = gpu.count = tu_trainable(graph, MAX_PARAMETERS, wrt);
     ok = ok && tu_gradients(net.loss, cpu.count, wrt, fetch) == TU_OK;
     fetch[cpu.count] = net.loss;

@@ -6,10 +6,13 @@
 #     no process is left,
 #   - the run folder resumes to the bits of an undisturbed run: no checkpoint is torn.
 # Prints how long after the signal the last rank ended. Run by hosts.sh --local.
-#   check_lost_ranks.sh TUTTI ROUNDS      ROUNDS of each signal
+#   check_lost_ranks.sh TUTTI ROUNDS [SIGNAL...]      ROUNDS of each signal, by default KILL and STOP
 set -uo pipefail
 
 tutti=$1 rounds=$2
+shift 2
+signals=("$@")
+((${#signals[@]})) || signals=(KILL STOP)
 deadline=2 # of a collective, in seconds
 hang=60    # seconds after which a process hangs
 work=$TMPDIR/lost
@@ -124,7 +127,7 @@ round() {
 
 failed=0 duration='' digest=''
 undisturbed
-for signal in KILL STOP; do
+for signal in "${signals[@]}"; do
     slowest=0 repeated=0 ended_by_mpirun=0
     for ((number = 1; number <= rounds; number++)); do
         until round $signal "$number"; do ((++repeated < 10 + rounds)) || { echo "FAILED  the training ends too early"; exit 1; }; done

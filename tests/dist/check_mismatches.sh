@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests what happens if processes cannot train together: their builds, options, data or devices differ, or one of them
-# lacks something. All processes must end with status 2, after one line that names rank and host; nothing is written and
-# no process is left. Run by hosts.sh, on two hosts with two ranks each.
+# lacks something. All processes must end with status 2 (4 if one does not begin), after one line that names rank and host;
+# nothing is written and no process is left. Run by hosts.sh, on two hosts with two ranks each.
 #   check_mismatches.sh TUTTI SOURCE [--all]
 # SOURCE is the source folder. Without --all only a few cases are tested.
 set -uo pipefail
@@ -11,6 +11,8 @@ build=$(dirname "$tutti")
 work=$TMPDIR/mismatches
 mkdir "$work"
 run=(train mlp --data generated --steps 3 --batch 64 --quiet)
+
+declare -A notices # per case: part of a notice that it prints
 
 # expect CASE STATUS PATTERN COMMAND...: runs a command in the background, which prints one line of Tutti that matches
 # the pattern. OUT in the command is replaced by a run folder of its own.
@@ -28,6 +30,7 @@ check() { # as expect
     lines=$(grep '^tutti: ' "$log" | grep -v '^tutti: notice: ')
     ((status == expected)) || echo "status $status, expected $expected"
     [[ $lines =~ ^$pattern$ ]] || echo "expected one line of Tutti that matches: $pattern"
+    grep -Eq "^tutti: notice: .*${notices[$case]:-}" "$log" || [[ ! ${notices[$case]:-} ]] || echo "expected a notice: ${notices[$case]}"
     ((expected == 0)) || [[ ! -e $out ]] || echo "a run folder was written"
     # Processes on other hosts may take a moment longer than mpirun.
     for ((i = 0; i < 50; i++)); do pgrep -f "$out" >"$work/$case.left" || return; sleep 0.1; done
@@ -60,6 +63,16 @@ expect data 2 "tutti: rank 3 on host 'h2': '/nowhere' does not exist: .*" \
     mpirun -n 3 "$tutti" "${run[@]}" --out OUT : -n 1 "$tutti" "${run[@]}" --data /nowhere --out OUT
 expect interface 2 "tutti: rank 0 on host 'h1': no network interface is named 'nope0'; this host has lo, eth0" \
     mpirun -n 4 "$tutti" "${run[@]}" --interface nope0 --out OUT
+# Another instruction set on h2, if this machine has several.
+isa=(mpirun -n 2 "$tutti" "${run[@]}" --out OUT : -n 2 env TUTTI_ISA=baseline "$tutti" "${run[@]}" --out OUT)
+if ! "$tutti" devices | grep -q '^cpu:0 .*, baseline, '; then
+    unequal="tutti: rank 2 on host 'h2' computes with baseline, [^;]*, but rank 0 on host 'h1' with [^;]*"
+    expect isa 2 "$unequal: with strategy 'mirrored' their copies [^;]*; set the environment variable TUTTI_ISA .*" "${isa[@]}"
+    expect isa_invariant 2 "$unequal: 'invariant' needs [^;]*; set the environment variable TUTTI_ISA .*" \
+        "${isa[@]/--quiet/--invariant=4}"
+    notices[isa_central]="the processes have different devices \(rank 2 on host 'h2': .*, baseline, .*; rank 0 on host 'h1': "
+    expect isa_central 0 '' "${isa[@]/--quiet/--strategy=central}"
+fi
 expect indivisible 0 '' mpirun -n 4 "$tutti" "${run[@]}" --batch 30 --out OUT
 [[ $all == --all ]] || finish
 wait
@@ -72,7 +85,7 @@ pair devices "tutti: rank 2 on host 'h2' and rank 0 on host 'h1' cannot train to
     --devices ref
 expect small_batch 2 "tutti: strategy 'mirrored': a batch of 2 cannot be divided into 4 shards, .*" \
     mpirun -n 4 "$tutti" "${run[@]}" --batch 2 --out OUT
-expect no_model 2 "tutti: unknown model 'mpl': .*" \
+expect no_model 2 "tutti: unknown network 'mpl': .*" \
     mpirun -n 4 "$tutti" train mpl --data generated --steps 3 --out OUT
 wait
 
@@ -136,6 +149,15 @@ with_installation other_version "tutti: rank 2 on host 'h2' runs another build o
 with_installation other_build "tutti: rank 2 on host 'h2' runs another build of Tutti \(version $version, build .*"
 with_installation other_train "tutti: rank 2 on host 'h2' and rank 0 on host 'h1' cannot train together: its libtutti_train is another \
 build .*"
+# Another version of Open MPI on h2.
+install other_mpi
+libmpi=$(ldd "$build/libtutti_mpi.so" | sed -n 's/.*libmpi\.so[^ ]* => \([^ ]*\) .*/\1/p')
+cp -L "$libmpi" "$work/other_mpi/"
+sed -i 's/Open MPI v%d\.%d\.%d/Open MPI v%d.%d.77/' "$work/other_mpi/$(basename "$libmpi")"
+with_installation other_mpi "tutti: rank 2 on host 'h2' uses Open MPI [0-9]*\.[0-9]*\.77, rank 0 on host 'h1' Open MPI [0-9.]*: install the same MPI on all hosts"
+# A process that does not begin: the others wait one minute longer than for a collective.
+expect never_begins 4 "tutti: rank 0 on host 'h1': MPI has not connected the processes within 67 s: .*" \
+    mpirun -n 1 "$tutti" "${run[@]}" --collective-timeout 2 --out OUT : -n 3 sleep 300
 # A launcher that Open MPI does not know: every process finds itself alone.
 expect other_launcher 2 "tutti: rank 0 on host 'h1': the launcher of another MPI library has started 4 processes, but Open MPI .* \
 finds 1 of them: .*" env PMI_SIZE=4 PMI_RANK=0 "$tutti" "${run[@]}" --out OUT

@@ -25,6 +25,8 @@ submit() {
     log=$1-$job.log
 }
 wait_for_steps() { until grep -qs '^step' "$log"; do sleep 0.1; done; }
+# A job that is killed earlier has nothing to resume.
+wait_for_checkpoint() { until compgen -G "$TUTTI_RUN/checkpoints/step-*.safetensors" >/dev/null; do sleep 0.1; done; }
 # expect_state STATE: waits until the job ends.
 expect_state() {
     while [[ $(state) =~ ^(PENDING|CONFIGURING|RUNNING|COMPLETING|REQUEUED)?$ || -n $(squeue --noheader --jobs="$job" 2>/dev/null) ]]; do sleep 0.5; done
@@ -67,7 +69,7 @@ expect_requeued
 grep -q 'status 130 after 0 restarts: requeueing' "$log" || complain "expected the status of a saved run"
 
 submit killed
-wait_for_steps
+wait_for_checkpoint
 kill -KILL "$(rank_2)"
 expect_requeued
 for rank in 0 1 3; do

@@ -5,7 +5,7 @@
 #   check_training.sh TUTTI FAIL_ON_RANKS
 set -uo pipefail
 
-tutti=$1 fail_on_ranks=$2
+tutti=$1 fail_on_ranks=$2 network=${BASH_SOURCE[0]%/*}/failing_network.c
 work=$TMPDIR/training
 mkdir "$work"
 here=(--host "$(hostname):2") # both ranks on the first host
@@ -50,6 +50,20 @@ fails_alike() {
 nan() { fails_alike nan "numerical failure: .*input 'images', training image 3 of the data set; the state before the error is saved [^"$'\n'"]*"; }
 evaluation() {
     fails_alike evaluation "input/output error: rank 1 on host 'h1': image [0-9]* cannot be read; the state before the error is saved as checkpoint [0-9]*"
+}
+reading() {
+    fails_alike reading "input/output error: rank 1 on host 'h1': image [0-9]* cannot be read; the state before the error is saved as checkpoint [0-9]*"
+}
+
+# Rank 1 fails in a step, which the others learn only from its heartbeats: all end with its status.
+failing_step() {
+    local log=$work/failing_step.log status place='(after step [0-9]+|before its first step)'
+    timeout 40 mpirun -n 2 --map-by node "$tutti" train "$network" --data generated --batch 32 --steps 60 --quiet \
+        --out "$work/failing" >"$log" 2>&1
+    status=$?
+    ((status == 2)) || echo "status $status, expected 2"
+    grep -Eq "^tutti: rank 0 on host h1: rank 1 \(host h2, device cpu:0\) failed $place: .*the copy is broken.*; last steps: rank 0: " \
+        "$log" || echo "rank 0 does not say why rank 1 failed"
 }
 
 full_disk() {
@@ -124,6 +138,7 @@ late() {
 }
 
 start nonfinite_step nan evaluation full_disk
+start reading failing_step
 start missing_weights missing_device trace late
 start uneven_cores other_number_of_processes independent
 

@@ -2,6 +2,7 @@
  *
  *     mpirun -n 2 fail_on_ranks nan RUN           an image that the last rank reads has a pixel that is not a number
  *     mpirun -n 2 fail_on_ranks evaluation RUN    the last rank cannot read its validation images
+ *     mpirun -n 2 fail_on_ranks reading RUN       the last rank cannot read an image after some steps
  *     mpirun -n 2 fail_on_ranks late              the last rank does not begin a step; steps have a timeout of a second
  *
  * RUN is the run folder. Used by check_training.sh. */
@@ -15,15 +16,18 @@
 
 #include <tutti/tutti.h>
 
-enum { SIDE = 4, IMAGES = 48, VALIDATION = 16, BATCH = 16, CLASSES = 2 };
+enum { SIDE = 4, IMAGES = 48, VALIDATION = 16, BATCH = 16, CLASSES = 2, READABLE = 100 };
 
-static bool fails_evaluation, has_nan;
+static bool fails_evaluation, fails_reading, has_nan;
+static atomic_int images_read;
 static tu_process_info own = TU_SIZED(tu_process_info);
 
 static tu_status read_image(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
     float *pixels = image;
     (void)context;
     if (fails_evaluation && index >= IMAGES - VALIDATION && own.rank == own.size - 1)
+        return tu_fail(TU_IO, "image %lld cannot be read", (long long)index);
+    if (fails_reading && own.rank == own.size - 1 && atomic_fetch_add(&images_read, 1) > READABLE)
         return tu_fail(TU_IO, "image %lld cannot be read", (long long)index);
     *label = (int32_t)(index % CLASSES);
     for (int i = 0; i < SIDE * SIDE; i++) pixels[i] = (float)((index * 7 + i * (*label + 1)) % 5);
@@ -53,9 +57,10 @@ static tu_status train(tu_process_group *group, const char *failure, const char 
     tu_dataset *set;
     TU_TRY(open_dataset(&set));
     fails_evaluation = strcmp(failure, "evaluation") == 0;
+    fails_reading = strcmp(failure, "reading") == 0;
     has_nan = strcmp(failure, "nan") == 0;
     tu_status status = tu_train("mlp", NULL, NULL, .set = set, .out = folder, .devices = "cpu:0",
-                                .threads = 1, .batch = BATCH, .base = 8, .epochs = 4, .group = group);
+                                .threads = 1, .batch = BATCH, .base = 8, .epochs = 40, .group = group);
     tu_dataset_free(set);
     return status;
 }
@@ -64,8 +69,9 @@ static tu_status train(tu_process_group *group, const char *failure, const char 
 
 static atomic_bool group_failed;
 
-static void on_failure(void *context, const char *message) {
+static void on_failure(void *context, tu_status cause, const char *message) {
     (void)context;
+    (void)cause;
     (void)message;
     atomic_store(&group_failed, true);
 }
@@ -89,7 +95,7 @@ static tu_status be_late(tu_process_group *group) {
     TU_TRY(tu_graph_new(&graph));
     tu_value x = tu_batch_input(graph, "images", TU_F32, TU_SHAPE(BATCH, SIDE, SIDE, 1));
     tu_value y = tu_batch_input(graph, "labels", TU_I32, TU_SHAPE(BATCH));
-    TU_TRY(tu_model_logits(x, "mlp", &logits, .classes = CLASSES, .base = 8));
+    TU_TRY(tu_network_logits(x, "mlp", &logits, .classes = CLASSES, .base = 8));
     tu_value loss = tu_mean(tu_cross_entropy(logits, y));
     TU_TRY(tu_add_optimizer(loss, &values, .name = "sgd", .constant_rate = 0.1));
     TU_TRY(tu_compile(graph, &step, .devices = "cpu:0", .threads = 1, .strategy = "mirrored", .updates = true,

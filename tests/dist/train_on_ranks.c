@@ -25,9 +25,11 @@ typedef struct training {
     bool alone_on_one;    /* rank 0 alone uses one device, instead of as many as all of them */
     int invariant;
     bool bf16_gradients;
-    int small_batch_every; /* every so many steps, a batch that rank 0 computes alone; 0: never */
-    const char *central;   /* of rank 0 */
-    double tolerance;      /* of variables and losses */
+    const char *optimizer;  /* NULL: momentum */
+    bool different_threads; /* odd ranks have two threads, the others one */
+    int small_batch_every;  /* every so many steps, a batch that rank 0 computes alone; 0: never */
+    const char *central;    /* of rank 0 */
+    double tolerance;       /* of variables and losses */
 } training;
 
 typedef struct outcome {
@@ -95,10 +97,10 @@ static void build(const training *t, int batch, step *s) {
     s->images = tu_batch_input(s->graph, "images", t->dtype, image_shape(t, batch));
     s->labels = tu_batch_input(s->graph, "labels", TU_I32, TU_SHAPE(batch));
     tu_value logits, x = tu_random_brightness(tu_random_flip(s->images), 0.1);
-    must(tu_model_logits(x, t->network, &logits, .classes = 10, .base = t->base), "network");
+    must(tu_network_logits(x, t->network, &logits, .classes = 10, .base = t->base), "network");
     tu_value loss = tu_mean(tu_cross_entropy(tu_dropout(logits, 0.1), s->labels, .smoothing = 0.1));
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
-    must(tu_add_optimizer(loss, &values, .name = "momentum", .constant_rate = 0.05, .weight_decay = 1e-3,
+    must(tu_add_optimizer(loss, &values, .name = t->optimizer, .constant_rate = 0.05, .weight_decay = 1e-3,
                           .clip_norm = 5),
          "optimizer");
     tu_value total = tu_variable(s->graph, "total_loss", t->dtype, TU_SCALAR, .init = {.kind = TU_INIT_ZEROS},
@@ -115,7 +117,7 @@ static void compile(const training *t, const char *devices, bool alone, step *s)
     o.strategy = t->strategy;
     o.invariant = t->invariant;
     o.bf16_gradients = t->bf16_gradients;
-    o.threads = 1;
+    o.threads = t->different_threads && !alone ? 1 + (int)own.rank % 2 : 1;
     o.fetch = s->fetch;
     o.fetch_count = 3;
     o.updates = true;
@@ -241,9 +243,31 @@ static double largest_difference(const training *t, const outcome *a, const outc
     return largest;
 }
 
+/* A checksum (FNV-1a) of all variables. */
+static uint64_t sum_variables(const outcome *result) {
+    const unsigned char *bytes = (const unsigned char *)result->variables;
+    uint64_t sum = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < result->count * sizeof *result->variables; i++)
+        sum = (sum ^ bytes[i]) * UINT64_C(1099511628211);
+    return sum;
+}
+
+/* Mirrored replicas must have the same bits in their variables. */
+static void compare_variables(const training *t, const outcome *mine) {
+    uint64_t *all = calloc(own.size, sizeof *all), sum = sum_variables(mine);
+    must(tu_process_group_gather(group, &sum, sizeof sum, all), "gather");
+    for (uint32_t r = 1; r < own.size && own.rank == 0; r++)
+        if (all[r] != all[0]) {
+            printf("FAILED  %s, %s: the variables of ranks 0 and %u differ\n", t->name, t->strategy, r);
+            failures++;
+        }
+    free(all);
+}
+
 /* All processes must have fetched the same bits, unless rank 0 has computed some batches alone. */
 static void compare_with_other_ranks(const training *t, const outcome *mine) {
     outcome *all = calloc(own.size, sizeof *all);
+    if (strcmp(t->strategy, "mirrored") == 0) compare_variables(t, mine);
     must(tu_process_group_gather(group, mine, sizeof *mine, all), "gather");
     for (uint32_t r = 1; r < own.size && own.rank == 0 && !t->small_batch_every; r++)
         if (memcmp(all[r].loss, all[0].loss, sizeof all[0].loss) != 0 ||
@@ -312,6 +336,11 @@ static void check_quickly(void) {
     check_both_strategies(t);
     t.name = "tutorial-cnn, a device for the variables alone", t.network = "tutorial-cnn",
     t.central = "cpu:0";
+    check_both_strategies(t);
+    /* Norms of large tensors, which the threads of a device divide. */
+    t = plain;
+    t.name = "mlp, lars, different numbers of threads", t.optimizer = "lars", t.different_threads = true,
+    t.base = 512;
     check_both_strategies(t);
     t = plain;
     t.name = "mlp, gradients in bf16", t.bf16_gradients = true, t.base = 64, t.tolerance = 2e-2;

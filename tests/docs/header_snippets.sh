@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the examples in comments of the public headers and the C code in README.md and docs/api.md. Also checks
+# Compiles the examples in comments of the public headers and the C code in README.md, docs/api.md and docs/deploy.md. Also checks
 # that every tu_ name in those comments exists.
 #   header_snippets.sh SOURCE_DIR COMPILER      (gcc: examples may define nested functions)
 #
@@ -21,13 +21,20 @@ extern tu_graph *g, *graph;
 extern uint32_t node;
 extern tu_program *program;
 extern tu_state *state;
-extern tu_value x, y, h, loss, filter, bytes;
+extern tu_value x, y, h, loss, filter, bytes, factors, bias;
+extern tu_graph **graphs;
+extern tu_state **states;
+extern const int32_t *prompt, *tokens;
+extern int64_t batch, time, heads, width;
+extern size_t prompt_count;
 tu_value block(tu_value x);
 #ifdef PAGE
 extern tu_value labels, *weights, *gradients;
 extern size_t count;
+extern const void *images;
 #else
 extern const void *images, *labels;
+extern size_t count;
 #endif
 C
 
@@ -63,6 +70,7 @@ extract() { # FILE NAME
 for header in include/tutti/*.h; do extract "$header" "$(basename "$header")"; done
 extract README.md README
 extract docs/api.md api
+extract docs/deploy.md deploy
 
 compiles() { # EXAMPLE OPTION...
     "$compiler" -std=gnu17 -fsyntax-only -Wall -Wextra -Werror -Wno-unused -Wno-return-type -Wno-empty-body \
@@ -78,14 +86,14 @@ done
 ((failed)) && { echo "FAILED  $failed of $count examples do not compile"; exit 1; }
 echo "$count examples compile"
 
-# Names that occur in the headers' code exist; all others are checked, except tu_device_plugin and tu_user_model,
+# Names that occur in the headers' code exist; all others are checked, except tu_device_plugin and tu_user_network,
 # which users define.
 words() { grep -oE '\b(tu|TU)_[A-Za-z0-9_]*[A-Za-z0-9]\b' | sort -u; }
 for header in include/tutti/*.h; do "$compiler" -w -fpreprocessed -dD -E -P "$header"; done | words > "$work/code"
 cat include/tutti/*.h | words > "$work/all"
 {
     echo '#include <tutti/tutti.h>'
-    comm -23 "$work/all" "$work/code" | grep -vxE 'tu_device_plugin|tu_user_model' |
+    comm -23 "$work/all" "$work/code" | grep -vxE 'tu_device_plugin|tu_user_network' |
         while read -r name; do printf '#ifndef %s\nenum { exists_%s = sizeof(%s) };\n#endif\n' "$name" "$name" "$name"; done
 } > "$work/names.c"
 if ! "$compiler" -std=gnu17 -fsyntax-only -w -Iinclude "$work/names.c" 2> "$work/unknown"; then

@@ -27,7 +27,7 @@ enum {
     CASE_NO_SECOND = 2,   /* only first derivatives are tested; the case says why */
     CASE_LOOSE = 4,       /* ill-conditioned: results are compared with a wider tolerance */
     CASE_NO_16_BIT = 8,   /* the operation supports only f32 and f64 */
-    CASE_CPU_ONLY = 16,   /* a custom operation: runs on CPUs only */
+    CASE_CPU_ONLY = 16,   /* a custom or quantized operation: GPUs have no kernel for it */
 };
 
 /* Return the graph being built, and the float type of the run: f64 for gradient checks, each float type in turn for

@@ -70,8 +70,8 @@ OP_CASE(one_hot, CASE_NO_GRADIENT) {
 
 /* Reading supports every element type; adding supports all but bool. */
 OP_CASE(index_integers, CASE_NO_GRADIENT) {
-    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
-    tu_dtype dtype = types[case_pick(c, "type", 4)];
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL, TU_I8};
+    tu_dtype dtype = types[case_pick(c, "type", 5)];
     tu_shape shape = case_shape(c, 2, 1, 5);
     tu_value x = case_integers(c, dtype, shape, 0, dtype == TU_BOOL ? 2 : 50);
     tu_value indices = case_integers(c, index_type(c), shape, -1, shape.dim[1] + 1);

@@ -41,8 +41,8 @@ OP_CASE(matmul_square, CASE_ALL_CHECKS) {
 }
 
 OP_CASE(matmul_integers, CASE_NO_GRADIENT) {
-    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
-    tu_dtype dtype = types[case_pick(c, "type", 3)];
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_I8};
+    tu_dtype dtype = types[case_pick(c, "type", 4)];
     int64_t k = case_size(c, 1, 5);
     tu_value a = case_integers(c, dtype, TU_SHAPE(3, k), 0, 9),
              b = case_integers(c, dtype, TU_SHAPE(k, 2), 0, 9);

@@ -185,9 +185,9 @@ OP_CASE(is_finite, CASE_NO_GRADIENT) {
 }
 
 OP_CASE(cast, CASE_ALL_CHECKS) {
-    static const tu_dtype targets[] = {TU_F32, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64};
+    static const tu_dtype targets[] = {TU_F32, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64, TU_I8};
     tu_value x = case_input(c, random_shape(c), 0.1, 0.9);
-    tu_dtype target = targets[case_pick(c, "target", 6)];
+    tu_dtype target = targets[case_pick(c, "target", 7)];
     /* No gradient flows through an integer, and central differences in f32 are too coarse. Casts to those types are
      * therefore applied to an input that is not differentiated. */
     tu_value fixed = case_fixed(c, tu_value_shape(x), 3.1, 3.9);
@@ -197,8 +197,8 @@ OP_CASE(cast, CASE_ALL_CHECKS) {
 }
 
 OP_CASE(integers, CASE_NO_GRADIENT) {
-    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
-    tu_dtype dtype = types[case_pick(c, "dtype", 3)];
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_I8};
+    tu_dtype dtype = types[case_pick(c, "dtype", 4)];
     tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 5);
     int64_t low = dtype == TU_U8 ? 0 : -9;
     tu_value x = case_integers(c, dtype, shape, low, 12),

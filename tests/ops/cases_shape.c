@@ -155,10 +155,10 @@ OP_CASE(flip, CASE_ALL_CHECKS) {
 
 /* Element types other than floats. */
 OP_CASE(shape_integers, CASE_NO_GRADIENT) {
-    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
-    tu_dtype dtype = types[case_pick(c, "type", 4)];
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL, TU_I8};
+    tu_dtype dtype = types[case_pick(c, "type", 5)];
     tu_shape shape = case_shape(c, 3, 1, 4);
-    tu_value x = case_integers(c, dtype, shape, 0, dtype == TU_BOOL ? 2 : 200);
+    tu_value x = case_integers(c, dtype, shape, 0, dtype == TU_BOOL ? 2 : dtype == TU_I8 ? 120 : 200);
     case_output(c, tu_flatten(x));
     case_output(c, tu_broadcast(x, TU_SHAPE(2, shape.dim[0], shape.dim[1], shape.dim[2])));
     case_output(c, tu_transpose(x, 2, 0, 1));
@@ -169,9 +169,12 @@ OP_CASE(shape_integers, CASE_NO_GRADIENT) {
 }
 
 OP_CASE(composed_integers, CASE_NO_GRADIENT) {
-    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
-    tu_dtype dtype = types[case_pick(c, "type", 4)];
-    tu_value x = case_integers(c, dtype, case_shape(c, 3, 1, 4), 0, dtype == TU_BOOL ? 2 : 200);
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL, TU_I8};
+    tu_dtype dtype = types[case_pick(c, "type", 5)];
+    tu_value x = case_integers(c, dtype, case_shape(c, 3, 1, 4), 0,
+                               dtype == TU_BOOL ? 2
+                               : dtype == TU_I8 ? 120
+                                                : 200);
     case_output(c, tu_stack((tu_value[]){x, x}, 2, -1));
     case_output(c, tu_diagonal(x, 0));
     case_output(c, tu_diagonal_matrix(x, 1));

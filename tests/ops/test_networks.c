@@ -1,5 +1,5 @@
 /* Compares the first and second derivatives of networks with central differences, with respect to every trainable
- * variable: small versions of three built-in models, and a transformer block built from operations. */
+ * variable: small versions of three built-in networks, and a transformer block built from operations. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,10 +82,10 @@ static int check_network(const char *name, network *n, tu_value loss, int order)
     return !ok;
 }
 
-static int check_model(const char *name, int order, const tu_model_options *options) {
+static int check_model(const char *name, int order, const tu_network_options *options) {
     network n = {0};
-    tu_model_graph model = TU_SIZED(tu_model_graph);
-    if (tu_graph_new(&n.graph) != TU_OK || tu_model_build_with(n.graph, name, &model, options) != TU_OK) {
+    tu_network_graph model = TU_SIZED(tu_network_graph);
+    if (tu_graph_new(&n.graph) != TU_OK || tu_network_build_with(n.graph, name, &model, options) != TU_OK) {
         printf("FAIL %s: %s\n", name, tu_message());
         tu_graph_free(n.graph);
         return 1;
@@ -149,13 +149,13 @@ static int check_transformer(void) {
 int main(void) {
     int failed = 0;
     failed += check_model("mlp", 2,
-                          TU_OPTIONS(tu_model_options, .batch = 4, .height = 5, .width = 5, .channels = 1,
+                          TU_OPTIONS(tu_network_options, .batch = 4, .height = 5, .width = 5, .channels = 1,
                                      .classes = 3, .base = 8, .dtype = TU_F64));
     failed += check_model("tutorial-cnn", 2,
-                          TU_OPTIONS(tu_model_options, .batch = 2, .height = 8, .width = 8, .channels = 3,
+                          TU_OPTIONS(tu_network_options, .batch = 2, .height = 8, .width = 8, .channels = 3,
                                      .classes = 4, .base = 8, .dtype = TU_F64));
     failed += check_model("resnet20", 2,
-                          TU_OPTIONS(tu_model_options, .batch = 2, .height = 8, .width = 8, .channels = 3,
+                          TU_OPTIONS(tu_network_options, .batch = 2, .height = 8, .width = 8, .channels = 3,
                                      .classes = 4, .base = 4, .dtype = TU_F64));
     failed += check_transformer();
     printf("%d passed, %d failed\n", 4 - failed, failed);

@@ -198,6 +198,12 @@ REGRESSION(one_output_stride_2_1, .images = 2, .size = {32, 23}, .kernel = ONES,
            .dilation = ONES, .groups = 1, .in = 8, .out = 1)
 REGRESSION(strided_pointwise, .images = 3, .size = {8, 8}, .kernel = ONES, .stride = {2, 2}, .dilation = ONES,
            .groups = 1, .in = 2, .out = 48)
+REGRESSION(strided_pointwise_8, .images = 2, .size = {4, 26}, .kernel = ONES, .stride = {2, 2},
+           .dilation = ONES, .groups = 1, .in = 8, .out = 32)
+REGRESSION(strided_pointwise_f32_8, .images = 1, .size = {26, 34}, .kernel = ONES, .stride = {2, 2},
+           .dilation = ONES, .groups = 1, .in = 8, .out = 16)
+REGRESSION(strided_pointwise_f32_4, .images = 1, .size = {32, 8}, .kernel = ONES, .stride = {2, 2},
+           .dilation = ONES, .groups = 1, .in = 4, .out = 8)
 REGRESSION(one_channel_dilated_strided, .images = 5, .size = {20, 17}, .kernel = {1, 7}, .stride = {3, 4},
            .dilation = {1, 2}, .groups = 1, .in = 1, .out = 26)
 REGRESSION(few_channels_dilated_strided, .images = 3, .size = {31, 12}, .kernel = {7, 6}, .stride = {4, 3},

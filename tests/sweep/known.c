@@ -20,7 +20,10 @@
     X(stride_4, TU_BF16)                    /* oneDNN 2.6.3 with AMX on 3 threads, forward: 0.08 */          \
     X(stride_2_4, TU_BF16)                  /* oneDNN 2.6.3 with AMX on 3 threads, forward */                \
     X(one_output_stride_2_1, TU_BF16)       /* oneDNN 2.6.3 on 3 threads, filter gradient: 0.1 */            \
+    X(strided_pointwise_8, TU_BF16)         /* oneDNN 2.6.3 on 3 threads, input gradient: 2.5 */             \
     X(strided_pointwise, TU_F32)            /* oneDNN 2.6.3 with AVX2, filter gradient */                    \
+    X(strided_pointwise_f32_8, TU_F32)      /* oneDNN 2.6.3 with AVX-512 on 2 threads, forward, at times */  \
+    X(strided_pointwise_f32_4, TU_F32)      /* the same, filter gradient */                                  \
     X(one_channel_dilated_strided, TU_BF16) /* cuDNN 9.14: illegal instruction on the GPU */                 \
     X(few_channels_dilated_strided, TU_F32) /* cuDNN 9.14 in tf32: execution failed */                       \
     X(rounded_parts, TU_BF16)               /* cuDNN 9.14, filter gradient: partial sums rounded to bf16 */  \

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/number.h"
+#include "graph/graph.h"
 
 enum { MAX_INPUTS = 16, MAX_RESULTS = 16, GUARD = 64, PATTERN = 0xa5 };
 
@@ -137,6 +138,23 @@ tu_value sweep_input(sweep *s, tu_shape shape) {
     return sweep_input_between(s, shape, -1, 1);
 }
 
+tu_value sweep_frozen_input(sweep *s, tu_shape shape) {
+    if (s->oracle) return sweep_input(s, shape);
+    int64_t count = tu_shape_elements(shape);
+    tu__shared_data *shared = tu__shared_data_new((size_t)count * tu_dtype_size(s->dtype), "weights");
+    double *data = new_array(shape);
+    for (int64_t i = 0; i < count; i++) data[i] = sweep_random_double(s, -1, 1);
+    tu__round_array(s->dtype, data, count);
+    tu__store_array(s->dtype, data, count, shared->data);
+    free(data);
+    struct tu__constant_attrs attrs = {.dtype = s->dtype, .shape = shape};
+    tu_value constant =
+        tu__make(s->graph, &(tu__node_request){.op = TU__OP_CONSTANT, .attrs = &attrs, .shared = shared});
+    tu__shared_data_release(shared);
+    s->graph->is_frozen = true;
+    return constant;
+}
+
 tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, double *data, tu_shape shape)) {
     double *data = new_array(shape);
     fill(s, data, shape);
@@ -149,6 +167,18 @@ tu_value sweep_input_integers(sweep *s, tu_shape shape, int64_t low, int64_t hig
     double *data = new_array(shape);
     for (int64_t i = 0; i < count; i++) data[i] = (double)sweep_random_int(s, low, high - 1);
     return add_input(s, TU_I32, shape, data);
+}
+
+tu_value sweep_input_bytes(sweep *s, tu_dtype dtype, tu_shape shape, int64_t low, int64_t high,
+                           bool extreme) {
+    int64_t count = tu_shape_elements(shape);
+    double *data = new_array(shape);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t random =
+            extreme ? (sweep_one_in(s, 2) ? low : high - 1) : sweep_random_int(s, low, high - 1);
+        data[i] = (double)random;
+    }
+    return add_input(s, dtype, shape, data);
 }
 
 /* ---- Expectations ---- */
@@ -171,6 +201,10 @@ void sweep_expect_dot_products(sweep *s, const char *what, tu_value value, int64
     expectation *e = add_result(s, what, value, terms, magnitude);
     e->is_dot_product = true;
     e->terms_rounded = rounded;
+}
+
+bool sweep_device_used(const sweep *s, const char *name) {
+    return strstr(s->kernels, name) != NULL;
 }
 
 tu_value sweep_device_result(sweep *s, tu_value value) {

@@ -10,7 +10,8 @@
  * for sums of K terms, where M is the sum of the terms' absolute values, eps the distance from 1 to the next number,
  * `acc` f32 for 16-bit float types (bf16, f16) and otherwise the type itself, and `smallest` the smallest number
  * above zero. With tf32 the operands of matrix products and convolutions are rounded too, which adds 2 eps(tf32) M.
- * Solutions of linear systems are tested by their residual.
+ * Solutions of linear systems are tested by their residual. For Winograd's convolution M is computed by the same transforms with
+ * absolute values (frozen.c).
  *
  *     static void sum_rows(sweep *s) {
  *         int64_t rows = sweep_size(s, 64), columns = sweep_size(s, 64);
@@ -57,6 +58,11 @@ tu_value sweep_input_between(sweep *s, tu_shape shape, double low, double high);
 tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, double *data, tu_shape shape));
 /* Adds an input of random integers in [low, high). */
 tu_value sweep_input_integers(sweep *s, tu_shape shape, int64_t low, int64_t high);
+/* The same of another type than i32; `extreme`: low or high - 1 only. */
+tu_value sweep_input_bytes(sweep *s, tu_dtype dtype, tu_shape shape, int64_t low, int64_t high, bool extreme);
+
+/* Like sweep_input, but a constant with shared data, as the weights of a frozen graph are. */
+tu_value sweep_frozen_input(sweep *s, tu_shape shape);
 
 /* ---- Expectations ---- */
 
@@ -66,6 +72,9 @@ void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, con
  * before they were added, so that their rounding, eps(out) M, is added to the bound. */
 void sweep_expect_dot_products(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
                                const tu_value *magnitude);
+
+/* In the oracle only: true if the name of a kernel of the device contains `name`. */
+bool sweep_device_used(const sweep *s, const char *name);
 
 /* Computes `value` on the device; in the oracle, returns an input with the device's result. */
 tu_value sweep_device_result(sweep *s, tu_value value);
@@ -96,12 +105,15 @@ typedef struct sweep_family {
     X(network_convolution, 10, true)                                                                         \
     X(transposed_convolution, 7, true)                                                                       \
     X(pointwise_convolution, 6, true)                                                                        \
+    X(frozen_convolution, 10, true)                                                                          \
+    X(frozen_matmul, 5, true)                                                                                \
     X(matmul, 12, true)                                                                                      \
     X(network_matmul, 5, true)                                                                               \
     X(average_pool, 3, true)                                                                                 \
     X(max_pool, 4, true)                                                                                     \
     X(batch_norm, 4, true)                                                                                   \
     X(layer_norm, 4, true)                                                                                   \
+    X(attention, 4, true)                                                                                    \
     X(lrn, 3, true)                                                                                          \
     X(softmax, 3, true)                                                                                      \
     X(cross_entropy, 3, true)                                                                                \
@@ -113,7 +125,10 @@ typedef struct sweep_family {
     X(data_movement, 3, true)                                                                                \
     X(resize, 2, true)                                                                                       \
     X(pointwise, 3, true)                                                                                    \
-    X(linear_algebra, 4, false)
+    X(linear_algebra, 4, false)                                                                              \
+    X(int8_convolution, 9, true)                                                                             \
+    X(int8_product, 4, true)                                                                                 \
+    X(int8_values, 3, true)
 #define SWEEP_DECLARE(name, weight, supports_16_bit) void sweep_##name(sweep *s);
 SWEEP_FAMILIES(SWEEP_DECLARE)
 #undef SWEEP_DECLARE

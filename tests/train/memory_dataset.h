@@ -14,15 +14,15 @@ static inline void keep_dataset_in_memory(void) {
         for (int i = 0; i < counts[split]; i++)
             assert_int_equal(
                 small_dataset_read(NULL, (tu_split)split, i, pixels[split][i], &classes[split][i]), TU_OK);
-        set->images[split] = pixels[split];
-        set->labels[split] = classes[split];
+        set->data[split][0] = pixels[split];
+        set->data[split][1] = classes[split];
     }
 }
 
 static inline void stop_keeping_dataset_in_memory(void) {
     for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        set->images[split] = NULL;
-        set->labels[split] = NULL;
+        set->data[split][0] = NULL;
+        set->data[split][1] = NULL;
     }
 }
 

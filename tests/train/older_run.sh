@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A run folder of an older version, stopped after 6 of 12 steps, is resumed to the same losses, evaluated and planned with.
+# A run folder of an older version, stopped after 6 of 12 steps, is resumed to the same losses, evaluated and
+# exported.
 #   older_run.sh TUTTI FOLDER
 set -uo pipefail
 tutti=$1 older=$2
@@ -18,4 +19,6 @@ losses() {
 difference=$(diff <(losses "$older/whole_run.jsonl") <(losses "$work/run/metrics.jsonl")) ||
     fail "other losses than the older version's: ${difference//$'\n'/; }"
 "$tutti" eval "$work/run" >"$work/log" 2>&1 || fail "not evaluated: $(tail -1 "$work/log")"
+"$tutti" export "$work/run" "$work/a.model" >"$work/log" 2>&1 || fail "not exported: $(tail -1 "$work/log")"
+"$tutti" verify "$work/a.model" --devices ref >"$work/log" 2>&1 || fail "not verified: $(tail -1 "$work/log")"
 echo "12 steps with the losses of the older version"

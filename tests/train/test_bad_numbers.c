@@ -10,7 +10,7 @@ static void a_nan_pixel_is_reported_as_the_input(void **state) {
     small_dataset_nan = -1;
     assert_int_equal(status, TU_NUMERIC);
     expect_message("first non-finite value: input 'images', training image 7 of the data set");
-    expect_message("fix or remove that image");
+    expect_message("fix or remove it");
 }
 
 static void a_nan_pixel_in_a_later_micro_batch_is_found(void **state) {

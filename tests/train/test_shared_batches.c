@@ -4,8 +4,8 @@
 
 #include "base/pattern.h"
 #include "io/safetensors.h"
-#include "model/model.h"
-#include "model/residual.h"
+#include "network/network.h"
+#include "network/residual.h"
 #include "train/fresh_run.h"
 
 /* The device to split: the CPU, or the device given as argument. */
@@ -156,7 +156,7 @@ static tu_value smooth_block(tu_value x, int64_t filters, int64_t stride) {
     return tu_silu(tu_add(y, tu__residual_shortcut(x, filters, stride)));
 }
 
-static tu_value build_smooth_network(tu_value x, const tu_model_options *o) {
+static tu_value build_smooth_network(tu_value x, const tu_network_options *o) {
     x = tu__residual_convolution(x, o->base, 3, 1, "conv1");
     x = tu_batch_norm(x, .act = TU_SILU, .name = "norm1");
     x = tu__residual_stage(x, "stage1", smooth_block, 3, o->base, 1);
@@ -165,18 +165,18 @@ static tu_value build_smooth_network(tu_value x, const tu_model_options *o) {
     return tu_dense(tu_global_avg_pool(x), .units = o->classes, .name = "logits");
 }
 
-static const tu_model_definition smooth_network = {
+static const tu_network_definition smooth_network = {
     TU__BUILT_IN,
     .name = "smooth-resnet20",
     .summary = "resnet20 with SiLU",
     .defaults =
-        TU_OPTIONS(tu_model_options, .height = 32, .width = 32, .channels = 3, .classes = 10, .base = 16),
+        TU_OPTIONS(tu_network_options, .height = 32, .width = 32, .channels = 3, .classes = 10, .base = 16),
     .build = build_smooth_network,
 };
 
 static void all_strategies_agree_for_a_smooth_residual_network_with_global_batch_norm(void **state) {
     (void)state;
-    assert_int_equal(tu__model_add(&smooth_network), TU_OK);
+    assert_int_equal(tu__network_add(&smooth_network), TU_OK);
     strategies_agree("smooth-resnet20", 5, 0, "global");
 }
 

@@ -209,6 +209,23 @@ static inline void fake_disk_replay(fake_disk_model *model, unsigned index) {
 
 /* ---- Replaced system calls ---- */
 
+/* Returns the path of a name in a folder, a descriptor or AT_FDCWD. Uses a buffer a call, of which there are two. */
+static inline const char *fake_disk_path(int folder, const char *name) {
+    static char paths[2][512];
+    static int next;
+    if (folder == AT_FDCWD) return name;
+    char link[64], *path = paths[next = !next];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+    ssize_t length = readlink(link, path, sizeof paths[0] - 1);
+    assert_true(length > 0);
+    path[length] = '\0';
+    if (strcmp(name, ".") == 0) return path;
+    assert_true((size_t)length + strlen(name) + 2 < sizeof paths[0]);
+    path[length] = '/';
+    memcpy(path + length + 1, name, strlen(name) + 1);
+    return path;
+}
+
 /* Returns the inode of a path according to the recorded events. */
 static inline int fake_disk_lookup(const char *path) {
     static fake_disk_names names;
@@ -218,7 +235,6 @@ static inline int fake_disk_lookup(const char *path) {
 }
 
 static inline void fake_disk_note_open(const char *path, int flags, int fd) {
-    if (!fake_disk_plan.recording) return;
     assert_true(fd < FAKE_DISK_DESCRIPTORS);
     int inode = fd < 0 ? -2 : fake_disk_lookup(path);
     bool creates = fd >= 0 && inode == -2 && (flags & O_CREAT);
@@ -237,10 +253,10 @@ static inline void fake_disk_note_open(const char *path, int flags, int fd) {
     snprintf(fake_disk_open_files[fd].path, sizeof fake_disk_open_files[fd].path, "%s", path);
 }
 
-static inline int fake_disk_open(const char *path, int flags, mode_t mode) {
-    int fd = fake_disk_must_fail(false) ? -1 : open(path, flags, mode);
+static inline int fake_disk_open(int folder, const char *name, int flags, mode_t mode) {
+    int fd = fake_disk_must_fail(false) ? -1 : openat(folder, name, flags, mode);
     int error = errno;
-    fake_disk_note_open(path, flags, fd);
+    if (fake_disk_plan.recording) fake_disk_note_open(fake_disk_path(folder, name), flags, fd);
     errno = error;
     return fd;
 }
@@ -282,6 +298,21 @@ static inline ssize_t fake_disk_write(int fd, const void *bytes, size_t size) {
     return written;
 }
 
+static inline ssize_t fake_disk_pwrite(int fd, const void *bytes, size_t size, off_t offset) {
+    bool failed = fake_disk_must_fail(false);
+    if (fake_disk_plan.most && size > fake_disk_plan.most) size = fake_disk_plan.most;
+    ssize_t written = failed ? -1 : pwrite(fd, bytes, size, offset);
+    int error = errno;
+    if (fake_disk_plan.recording) {
+        size_t position = fake_disk_open_files[fd].offset;
+        fake_disk_open_files[fd].offset = (size_t)offset;
+        fake_disk_note_write(fd, bytes, written);
+        fake_disk_open_files[fd].offset = position;
+    }
+    errno = error;
+    return written;
+}
+
 static inline int fake_disk_fsync(int fd) {
     int result = fake_disk_must_fail(false) ? -1 : fsync(fd);
     if (fake_disk_plan.recording) {
@@ -302,35 +333,45 @@ static inline int fake_disk_close(int fd) {
     return failed ? -1 : result;
 }
 
-static inline int fake_disk_rename(const char *from, const char *to) {
-    int result = fake_disk_must_fail(false) ? -1 : rename(from, to);
+static inline int fake_disk_rename(int folder, const char *from, const char *to) {
+    int result = fake_disk_must_fail(false) ? -1 : renameat(folder, from, folder, to);
     if (fake_disk_plan.recording) {
-        fake_disk_event *event = fake_disk_note(result ? FAKE_NOTHING : FAKE_RENAME, from);
-        snprintf(event->to, sizeof event->to, "%s", to);
+        fake_disk_event *event =
+            fake_disk_note(result ? FAKE_NOTHING : FAKE_RENAME, fake_disk_path(folder, from));
+        snprintf(event->to, sizeof event->to, "%s", fake_disk_path(folder, to));
     }
     return result;
 }
 
-static inline int fake_disk_unlink(const char *path) {
-    int result = fake_disk_must_fail(true) ? -1 : unlink(path);
-    if (fake_disk_plan.recording) fake_disk_note(result ? FAKE_NOTHING : FAKE_UNLINK, path);
+static inline int fake_disk_unlink(int folder, const char *name) {
+    int result = fake_disk_must_fail(true) ? -1 : unlinkat(folder, name, 0);
+    if (fake_disk_plan.recording)
+        fake_disk_note(result ? FAKE_NOTHING : FAKE_UNLINK, fake_disk_path(folder, name));
     return result;
 }
 
-static inline int fake_disk_truncate(const char *path, off_t size) {
-    int result = fake_disk_must_fail(false) ? -1 : truncate(path, size);
+static inline int fake_disk_truncate(int fd, off_t size) {
+    int result = fake_disk_must_fail(false) ? -1 : ftruncate(fd, size);
     if (fake_disk_plan.recording) {
-        int inode = fake_disk_lookup(path);
-        fake_disk_event *event = fake_disk_note(result ? FAKE_NOTHING : FAKE_RESIZE, path);
-        event->inode = inode;
+        fake_disk_event *event =
+            fake_disk_note(result ? FAKE_NOTHING : FAKE_RESIZE, fake_disk_open_files[fd].path);
+        event->inode = fake_disk_open_files[fd].inode;
         event->offset = (size_t)size;
     }
     return result;
 }
 
-static inline int fake_disk_mkdir(const char *path, mode_t mode) {
-    int result = fake_disk_must_fail(false) ? -1 : mkdir(path, mode);
-    if (fake_disk_plan.recording) fake_disk_note(result ? FAKE_NOTHING : FAKE_FOLDER, path);
+static inline int fake_disk_mkdir(int folder, const char *name, mode_t mode) {
+    int result = fake_disk_must_fail(false) ? -1 : mkdirat(folder, name, mode);
+    if (fake_disk_plan.recording)
+        fake_disk_note(result ? FAKE_NOTHING : FAKE_FOLDER, fake_disk_path(folder, name));
+    return result;
+}
+
+static inline int fake_disk_rmdir(int folder, const char *name) {
+    int result = fake_disk_must_fail(true) ? -1 : unlinkat(folder, name, AT_REMOVEDIR);
+    if (fake_disk_plan.recording)
+        fake_disk_note(result ? FAKE_NOTHING : FAKE_UNLINK, fake_disk_path(folder, name));
     return result;
 }
 
@@ -343,6 +384,8 @@ static const tu__disk fake_disk = {
     .unlink = fake_disk_unlink,
     .truncate = fake_disk_truncate,
     .mkdir = fake_disk_mkdir,
+    .rmdir = fake_disk_rmdir,
+    .pwrite = fake_disk_pwrite,
 };
 
 /* ---- Interface for tests ---- */

@@ -31,6 +31,7 @@ static struct {
     pthread_mutex_t lock;
     message *first;
     size_t sent_bytes;
+    double interval, next; /* seconds between two deliveries; when the next one may happen */
     uint32_t sent[MAX_RANKS][MAX_RANKS][MAX_TAGS], received[MAX_RANKS][MAX_RANKS][MAX_TAGS];
 } mail = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -96,11 +97,13 @@ static inline bool is_for(const message *m, const tu__transfer *t) {
 
 /* Takes the message for a transfer; NULL if it has not been sent. */
 static inline message *take(const tu__transfer *t) {
+    double now = mail.interval > 0 ? tu__now() : 0;
     pthread_mutex_lock(&mail.lock);
     message **at = &mail.first;
-    while (*at && !is_for(*at, t)) at = &(*at)->next;
+    while (*at && (!is_for(*at, t) || now < mail.next)) at = &(*at)->next;
     message *m = *at;
     if (m) *at = m->next;
+    if (m && mail.interval > 0) mail.next = now + mail.interval;
     pthread_mutex_unlock(&mail.lock);
     return m;
 }
@@ -136,7 +139,8 @@ static inline void begin_process(tu_process_group *g, tu__transport *transport, 
                                    .host_size = host_size,
                                    .first_on_host = p->first_on_host};
     g->processes = processes;
-    g->deadline = tu__now() + 100;
+    g->timeout = 100;
+    g->deadline = tu__now() + g->timeout;
     pthread_mutex_init(&g->lock, NULL);
     assert_int_equal(tu__group_choose_nodes(g), TU_OK);
 }

@@ -13,7 +13,7 @@ enum { BATCH = 2, STEPS = 4, ROWS = 7 };
 
 typedef struct trainer {
     tu_graph *graph;
-    tu_model_graph model;
+    tu_network_graph model;
     tu_program *step;
     tu_state *state;
     size_t pixels; /* per image */
@@ -33,8 +33,8 @@ static inline void begin_with_limit(trainer *t, const char *name, const char *de
     if (discrete_has_no_submit) remove_discrete_lists();
     discrete_has_no_submit = false;
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
-    t->model = TU_SIZED(tu_model_graph);
-    assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = BATCH), TU_OK);
+    t->model = TU_SIZED(tu_network_graph);
+    assert_int_equal(tu_network_build(t->graph, name, &t->model, .batch = BATCH), TU_OK);
     assert_int_equal(tu_add_sgd(t->model.loss, 0.01, 0.9), TU_OK);
     if (tu_compile(t->graph, &t->step, .devices = devices, .threads = 1, .memory_limit = memory_limit,
                    .fetch = &t->model.loss, .fetch_count = 1, .updates = true) != TU_OK)

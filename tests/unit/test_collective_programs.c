@@ -131,7 +131,7 @@ static void assert_kind(tu__collective_kind collective_kind, tu_dtype dtype, int
                   dtype,
                   is_scattered ? rows * ranks : rows,
                   columns,
-                  dtype != TU_BOOL && dtype != TU_U8};
+                  dtype != TU_BOOL && dtype != TU_U8 && dtype != TU_I8};
     assert_exchange(&x);
     x.is_computed = false;
     x.root = 0;

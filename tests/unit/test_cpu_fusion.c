@@ -87,8 +87,8 @@ static tu_value random_node(const pool *p) {
 }
 
 static void random_leaves(tu_graph *g, pool *p) {
-    static const tu_dtype types[] = {TU_F32, TU_F32, TU_F32, TU_BF16, TU_F16,
-                                     TU_I32, TU_I64, TU_U8,  TU_BOOL, TU_F64};
+    static const tu_dtype types[] = {TU_F32, TU_F32, TU_F32,  TU_BF16, TU_F16, TU_I32,
+                                     TU_I64, TU_U8,  TU_BOOL, TU_F64,  TU_I8};
     int64_t c = 1 + draw(70), r = 1 + draw(40), k = 1 + draw(3);
     const tu_shape shapes[] = {TU_SHAPE(k, r, c), TU_SHAPE(c),       TU_SHAPE(r, 1),
                                TU_SCALAR,         TU_SHAPE(k, 1, c), TU_SHAPE(r, c),
@@ -96,7 +96,7 @@ static void random_leaves(tu_graph *g, pool *p) {
     for (int i = 0; i < 10; i++) {
         char name[16];
         snprintf(name, sizeof name, "leaf%d", i);
-        add_to_pool(p, tu_input(g, name, types[draw(10)], shapes[draw(9)]));
+        add_to_pool(p, tu_input(g, name, types[draw(11)], shapes[draw(9)]));
     }
 }
 

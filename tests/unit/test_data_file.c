@@ -116,8 +116,8 @@ static void invalid_labels_counts_and_digests_leave_no_file(void **state) {
     assert_int_equal(count_entries("."), before);
 }
 
-/* Flips every byte in turn: the file fails to open, or only pixels or labels differ, which tu_dataset_verify detects.
- * Padding is not covered. */
+/* Flips every byte in turn: the file does not open. If only pixels or labels differ, their digest does; padding is not
+ * covered. */
 static void a_changed_byte_is_detected(void **state) {
     (void)state;
     assert_int_equal(write_pets(in_folder("whole.tutti"), TRAIN + TEST, NULL), TU_OK);
@@ -131,12 +131,12 @@ static void a_changed_byte_is_detected(void **state) {
         tu_dataset *set = NULL;
         tu_status status = tu__data_file_open(in_folder("flipped.tutti"), &set);
         if (status == TU_OK) {
-            found += tu_dataset_verify(set) == TU_CORRUPT;
             tu_dataset_free(set);
-        } else {
-            assert_true(status == TU_CORRUPT || status == TU_UNSUPPORTED);
-            assert_non_null(strstr(tu_message(), "flipped.tutti"));
+            continue;
         }
+        assert_true(status == TU_CORRUPT || status == TU_UNSUPPORTED);
+        assert_non_null(strstr(tu_message(), "flipped.tutti"));
+        found += strstr(tu_message(), "images and labels have SHA-256") != NULL;
     }
     assert_in_range(found, PIXELS * (TRAIN + TEST), PIXELS * (TRAIN + TEST) + 4 * (TRAIN + TEST));
     free(bytes);
@@ -165,8 +165,8 @@ static bool call_must_fail(void) {
     return true;
 }
 
-static int open_or_fail(const char *path, int flags, mode_t mode) {
-    return call_must_fail() ? -1 : open(path, flags, mode);
+static int open_or_fail(int folder, const char *name, int flags, mode_t mode) {
+    return call_must_fail() ? -1 : openat(folder, name, flags, mode);
 }
 static ssize_t write_or_fail(int fd, const void *bytes, size_t size) {
     return call_must_fail() ? -1 : write(fd, bytes, size);
@@ -174,8 +174,11 @@ static ssize_t write_or_fail(int fd, const void *bytes, size_t size) {
 static int fsync_or_fail(int fd) {
     return call_must_fail() ? -1 : fsync(fd);
 }
-static int rename_or_fail(const char *from, const char *to) {
-    return call_must_fail() ? -1 : rename(from, to);
+static int rename_or_fail(int folder, const char *from, const char *to) {
+    return call_must_fail() ? -1 : renameat(folder, from, folder, to);
+}
+static int remove_file(int folder, const char *name) {
+    return unlinkat(folder, name, 0);
 }
 
 static void a_full_disk_leaves_the_old_file(void **state) {
@@ -185,9 +188,9 @@ static void a_full_disk_leaves_the_old_file(void **state) {
                                      .fsync = fsync_or_fail,
                                      .close = close,
                                      .rename = rename_or_fail,
-                                     .unlink = unlink,
-                                     .truncate = truncate,
-                                     .mkdir = mkdir};
+                                     .unlink = remove_file,
+                                     .truncate = ftruncate,
+                                     .mkdir = mkdirat};
     char path[256];
     snprintf(path, sizeof path, "%s", in_folder("kept.tutti"));
     assert_int_equal(write_pets(path, TRAIN + TEST, NULL), TU_OK);

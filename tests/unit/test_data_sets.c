@@ -335,7 +335,7 @@ static void unknown_names_fail_with_a_suggestion(void **state) {
     char path[4096];
     assert_int_equal(tu_data_get("minst", path), TU_NOT_FOUND);
     assert_string_equal(tu_message(),
-                        "unknown data set 'minst': expected cifar10 or mnist; did you mean 'mnist'?");
+                        "unknown data set 'minst': expected cifar10, mnist or gpt2; did you mean 'mnist'?");
 }
 
 /* Official files with other contents are not accepted under the name of the data set. */

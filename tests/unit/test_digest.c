@@ -209,9 +209,9 @@ static void names_of_custom_operations_affect_the_digest(void **state) {
 
 static digest model_digest(const char *name, int64_t batch, bool train) {
     tu_graph *g;
-    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    if (tu_model_build(g, name, &model, .batch = batch) != TU_OK) fail_msg("%s", tu_message());
+    if (tu_network_build(g, name, &model, .batch = batch) != TU_OK) fail_msg("%s", tu_message());
     if (train && tu_add_sgd(model.loss, 0.1, 0.9) != TU_OK) fail_msg("%s", tu_message());
     return digest_of(g);
 }

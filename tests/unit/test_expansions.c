@@ -205,6 +205,26 @@ static void build_lrn_grad(tu_graph *g) {
     build_lrns(g, true);
 }
 
+static void build_attentions(tu_graph *g, bool gradient) {
+    static const struct tu__attention_attrs list[] = {{0, 0}, {1, 0}, {1, 0.5}};
+    const tu_shape shapes[] = {TU_SHAPE(2, 5, 3, 2, 4), TU_SHAPE(1, 1, 3, 1, 3), TU_SHAPE(1, 7, 3, 3, 1)};
+    for (int i = 0; i < 9; i++) {
+        tu_value x = named_input(g, "x", i, shapes[i / 3]);
+        const struct tu__attention_grad_attrs same = {list[i % 3].causal, list[i % 3].scale};
+        tu_value y = tu__apply(ATTENTION, &list[i % 3], x);
+        if (!gradient) continue;
+        tu_value dy = named_input(g, "dy", i, tu_value_shape(y));
+        assert_true(tu_ok(tu__apply(ATTENTION_GRAD, &same, x, y, tu_output_of(y, 1), dy)));
+    }
+}
+
+static void build_attention(tu_graph *g) {
+    build_attentions(g, false);
+}
+static void build_attention_grad(tu_graph *g) {
+    build_attentions(g, true);
+}
+
 static const struct {
     tu__opcode code;
     void (*build)(tu_graph *g);
@@ -219,6 +239,8 @@ static const struct {
     {TU__OP_LAYER_NORM_GRAD, build_layer_norm_grad},
     {TU__OP_LRN, build_lrn},
     {TU__OP_LRN_GRAD, build_lrn_grad},
+    {TU__OP_ATTENTION, build_attention},
+    {TU__OP_ATTENTION_GRAD, build_attention_grad},
 };
 enum { COVERED = sizeof covered / sizeof *covered };
 

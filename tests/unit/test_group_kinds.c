@@ -77,8 +77,7 @@ static tu_status perform(process *p) {
         tu__group_work work = {.kind = kind_of_portion(c->kind),
                                .root = process_of(p->what, tu__communicator_rank_of_portion(c, portion)),
                                .load = load,
-                               .store = store,
-                               .deadline = tu__now() + 100};
+                               .store = store};
         for (uint32_t i = 0; i < c->combination_count; i++) {
             work.what = &tu__communicator_of_rank(c, portion)[i];
             TU_TRY(tu__group_perform(&p->group, &work));

@@ -162,7 +162,7 @@ typedef struct part {
 } part;
 
 static tu__group_work sum_of(const rank *k) {
-    return (tu__group_work){.what = &k->what, .load = load, .store = store, .deadline = tu__now() + 100};
+    return (tu__group_work){.what = &k->what, .load = load, .store = store};
 }
 
 static void *run_part(void *argument) {
@@ -247,6 +247,25 @@ static void sums_of_hosts_are_pairwise(void **state) {
     }
 }
 
+/* The timeout is for the next message, not for the sum of 8 MiB. */
+static void a_sum_may_take_longer_than_the_timeout_while_messages_arrive(void **state) {
+    (void)state;
+    const double timeout = 2;
+    static const values v = {TU_F32, 1, {2 << 20}};
+    setup s;
+    create(&s, 2, 1, 1);
+    for (uint32_t r = 0; r < s.ranks; r++) {
+        s.rank[r].group.timeout = timeout;
+        s.rank[r].group.deadline = tu__now() + timeout;
+    }
+    mail.interval = 30e-3;
+    double began = tu__now();
+    add_and_check(&s, &v);
+    assert_true(tu__now() - began > timeout); /* otherwise the test shows nothing */
+    mail.interval = mail.next = 0;
+    destroy(&s);
+}
+
 /* 3 ranks per host: adding by host would change the order of additions, so every rank is a node. */
 static void hosts_whose_ranks_are_no_power_of_two_exchange_messages(void **state) {
     (void)state;
@@ -281,6 +300,22 @@ static void bf16_halves_the_bytes_between_hosts(void **state) {
     mail.sent_bytes = 0;
     add_and_check(&s, &bf16);
     assert_int_equal(mail.sent_bytes, sizeof(float) * (1 << 18));
+    destroy(&s);
+}
+
+/* Two messages after each other would take twice as long. */
+static void hosts_send_small_sums_to_all_others_at_once(void **state) {
+    (void)state;
+    static const values small = {TU_F32, 1, {256}}, large = {TU_F32, 1, {3 << 16}};
+    const size_t hosts = 3;
+    setup s;
+    create(&s, (uint32_t)hosts, 1, 1);
+    mail.sent_bytes = 0;
+    add_and_check(&s, &small);
+    assert_int_equal(mail.sent_bytes, hosts * (hosts - 1) * 256 * sizeof(float));
+    mail.sent_bytes = 0;
+    add_and_check(&s, &large);
+    assert_int_equal(mail.sent_bytes, 2 * (hosts - 1) * (3 << 16) * sizeof(float));
     destroy(&s);
 }
 
@@ -349,9 +384,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_one_host_are_pairwise),
         cmocka_unit_test(sums_of_hosts_are_pairwise),
+        cmocka_unit_test(a_sum_may_take_longer_than_the_timeout_while_messages_arrive),
         cmocka_unit_test(hosts_whose_ranks_are_no_power_of_two_exchange_messages),
         cmocka_unit_test(processes_may_use_different_numbers_of_threads),
         cmocka_unit_test(bf16_halves_the_bytes_between_hosts),
+        cmocka_unit_test(hosts_send_small_sums_to_all_others_at_once),
         cmocka_unit_test(gathers_in_memory_follow_each_other),
         cmocka_unit_test(waiting_ends_when_the_group_fails),
     };

@@ -23,7 +23,7 @@
 /* ---- A simulated processor ---- */
 
 static struct {
-    unsigned leaf_1_ecx, leaf_7_ebx, leaf_7_edx, leaf_7_1_eax;
+    unsigned leaf_1_ecx, leaf_7_ebx, leaf_7_ecx, leaf_7_edx, leaf_7_1_eax;
     unsigned palettes, tile_bytes, row_bytes, tiles, rows;
     uint64_t saved_registers;
     bool grants_tiles, has_requested_tiles;
@@ -33,6 +33,7 @@ static void simulate_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4
     memset(registers, 0, 4 * sizeof *registers);
     if (leaf == 1) registers[2] = machine.leaf_1_ecx;
     if (leaf == 7 && subleaf == 0) registers[1] = machine.leaf_7_ebx;
+    if (leaf == 7 && subleaf == 0) registers[2] = machine.leaf_7_ecx;
     if (leaf == 7 && subleaf == 0) registers[3] = machine.leaf_7_edx;
     if (leaf == 7 && subleaf == 1) registers[0] = machine.leaf_7_1_eax;
     if (leaf == 0x1d && subleaf == 0) registers[0] = machine.palettes;
@@ -58,8 +59,9 @@ static const cpu_isa_source source = {simulate_cpuid, simulate_xcr0, simulate_ti
 static void reset_machine(void) {
     machine.leaf_1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
     machine.leaf_7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    machine.leaf_7_ecx = 1u << 11;
     machine.leaf_7_edx = 1u << 22 | 1u << 24;
-    machine.leaf_7_1_eax = 1u << 5;
+    machine.leaf_7_1_eax = 1u << 4 | 1u << 5;
     machine.palettes = 1;
     machine.tile_bytes = 1024;
     machine.row_bytes = 64;
@@ -117,14 +119,31 @@ static void tiles_are_not_requested_without_amx(void **state) {
     assert_best(CPU_AVX512_BF16, CPU_AMX, NULL);
     assert_false(machine.has_requested_tiles);
     machine.leaf_7_1_eax = 0;
-    assert_best(CPU_AVX512, CPU_AMX, NULL);
+    assert_best(CPU_AVX512_VNNI, CPU_AMX, NULL);
+}
+
+static void later_sets_do_not_require_vnni(void **state) {
+    (void)state;
+    reset_machine();
+    machine.leaf_7_ecx = 0;
+    machine.leaf_7_1_eax &= ~(1u << 4);
+    assert_best(CPU_AMX, CPU_AMX, NULL);
+    cpu_isa_facts facts = cpu_isa_probe(&source);
+    assert_false(facts.usable[CPU_AVX_VNNI]);
+    assert_false(facts.usable[CPU_AVX512_VNNI]);
+    assert_true(facts.usable[CPU_AVX512_BF16]);
+    reset_machine();
+    machine.leaf_7_ebx &= ~(1u << 16); /* AVX2 and AVX-VNNI without AVX-512, as in processors of laptops */
+    machine.leaf_7_ecx = machine.leaf_7_edx = 0;
+    machine.leaf_7_1_eax &= ~(1u << 5);
+    assert_best(CPU_AVX_VNNI, CPU_AMX, NULL);
 }
 
 static void unsaved_registers_are_not_used(void **state) {
     (void)state;
     reset_machine();
     machine.saved_registers = 0x7;
-    assert_best(CPU_AVX2, CPU_AVX512, "XCR0");
+    assert_best(CPU_AVX_VNNI, CPU_AVX512, "XCR0");
     machine.saved_registers = 0x3;
     assert_best(CPU_BASELINE, CPU_AVX2, "XCR0");
     machine.saved_registers = 0x600e7;
@@ -136,7 +155,7 @@ static void an_instruction_set_is_unusable_without_the_sets_it_requires(void **s
     (void)state;
     reset_machine();
     machine.leaf_7_ebx &= ~(1u << 31); /* AVX-512 without VL */
-    assert_best(CPU_AVX2, CPU_AMX, "that it requires");
+    assert_best(CPU_AVX_VNNI, CPU_AMX, "that it requires");
     reset_machine();
     machine.leaf_1_ecx &= ~(1u << 12); /* AVX2 without FMA */
     assert_best(CPU_BASELINE, CPU_AVX512, "that it requires");
@@ -150,7 +169,11 @@ static void tutti_isa_limits_loops_and_amx(void **state) {
     for (cpu_isa isa = CPU_BASELINE; isa < CPU_ISA_COUNT; isa++) {
         setenv("TUTTI_ISA", cpu_isa_name(isa), 1);
         assert_int_equal(cpu_isa_check_limit(), TU_OK);
-        assert_int_equal(cpu_isa_in_use(), isa < best ? isa : best);
+        cpu_isa expected = isa < best ? isa : best;
+        while (!cpu_isa_of_machine()->usable[expected]) expected--;
+        assert_int_equal(cpu_isa_in_use(), expected);
+        for (cpu_isa other = CPU_BASELINE; other < CPU_ISA_COUNT; other++)
+            assert_int_equal(cpu_isa_allows(other), other <= isa && cpu_isa_of_machine()->usable[other]);
         if (isa < CPU_AMX) assert_null(cpu_blocks_for_this_machine());
         if (isa < CPU_AVX512_BF16) assert_false(cpu_loops_has_bf16_dot());
         if (isa == CPU_BASELINE) assert_string_equal(cpu_loops_for_this_machine()->isa, "baseline");
@@ -233,7 +256,8 @@ static int run_in_child(const char *limit, tu_dtype dtype, bool rejects_tiles) {
 
 static void bf16_and_f16_work_under_every_limit(void **state) {
     (void)state;
-    static const char *const limits[] = {NULL, "baseline", "avx2", "avx512", "avx512_bf16", "amx"};
+    static const char *const limits[] = {NULL,     "baseline",    "avx2",        "avx_vnni",
+                                         "avx512", "avx512_vnni", "avx512_bf16", "amx"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         for (int rejects_tiles = 0; rejects_tiles < 2; rejects_tiles++) {
             assert_int_equal(run_in_child(limits[i], TU_BF16, rejects_tiles), 0);
@@ -250,6 +274,7 @@ int main(void) {
         cmocka_unit_test(tiles_need_cpuid_leaf_1d),
         cmocka_unit_test(tiles_need_permission_and_saved_registers),
         cmocka_unit_test(tiles_are_not_requested_without_amx),
+        cmocka_unit_test(later_sets_do_not_require_vnni),
         cmocka_unit_test(unsaved_registers_are_not_used),
         cmocka_unit_test(an_instruction_set_is_unusable_without_the_sets_it_requires),
         cmocka_unit_test(tutti_isa_limits_loops_and_amx),

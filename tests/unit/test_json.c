@@ -68,12 +68,12 @@ static void strings_and_keys_are_escaped(void **state) {
     tu_json_string(&json, "none", NULL);
     tu_json_end_object(&json);
     assert_written(
-        "{\"a\\\"b\":\"quote \\\" backslash \\\\ slash /\",\"control\":\"\\b\\f\\n\\r\\t\\u0000\\u001f\x7f\","
+        "{\"a\\\"b\":\"quote \\\" backslash \\\\ slash /\",\"control\":\"\\b\\f\\n\\r\\t\\u0000\\u001f\\u007f\","
         "\"none\":null}");
 }
 
 /* The first and last characters of two, three and four bytes, and the characters next to the surrogates. */
-#define TWO_BYTES "\xC2\x80\xDF\xBF"
+#define TWO_BYTES "\xC2\xA0\xDF\xBF"
 #define THREE_BYTES "\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF"
 #define FOUR_BYTES "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF"
 
@@ -81,6 +81,13 @@ static void valid_utf8_passes_unchanged(void **state) {
     (void)state;
     tu_json_string(&json, NULL, TWO_BYTES THREE_BYTES FOUR_BYTES);
     assert_written("\"" TWO_BYTES THREE_BYTES FOUR_BYTES "\"");
+}
+
+/* Control characters beyond ASCII are valid in JSON, but a terminal obeys them. */
+static void c1_controls_are_escaped(void **state) {
+    (void)state;
+    tu_json_string(&json, NULL, "\xC2\x80 \xC2\x9B \xC2\x9F \xC2\xA0");
+    assert_written("\"\\u0080 \\u009b \\u009f \xC2\xA0\"");
 }
 
 #define REPLACED "\xEF\xBF\xBD"
@@ -231,6 +238,7 @@ int main(void) {
         DOCUMENT_TEST(a_single_value_is_a_document),
         DOCUMENT_TEST(strings_and_keys_are_escaped),
         DOCUMENT_TEST(valid_utf8_passes_unchanged),
+        DOCUMENT_TEST(c1_controls_are_escaped),
         DOCUMENT_TEST(ill_formed_utf8_is_replaced),
         DOCUMENT_TEST(integers_keep_their_extremes),
         DOCUMENT_TEST(doubles_are_short_and_read_back_exactly),

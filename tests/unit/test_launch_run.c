@@ -114,6 +114,7 @@ static void signals_are_passed_on(void **state) {
     assert_false(launch_is_stopped());
     int saved = dup(STDERR_FILENO);
     assert_non_null(freopen(file, "a", stderr));
+    setvbuf(stderr, NULL, _IONBF, 0); /* as the command's */
     run("trap 'echo USR1 >&2; kill -INT $PPID' USR1; trap 'echo TERM >&2; exit 5' TERM\n"
         "printf '\\036trains\\n' >&2; sleep 0.1; echo ready >&2; until grep -q ready $0; do sleep 0.01; done\n"
         "sleep 0.1; kill -TERM $PPID; while :; do sleep 0.01; done",

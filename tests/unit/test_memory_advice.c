@@ -13,13 +13,13 @@ enum { MAX_ITEMS = 1024 };
 
 typedef struct network {
     tu_graph *graph;
-    tu_model_graph model;
+    tu_network_graph model;
 } network;
 
 static void build_network(network *n, const char *name) {
     assert_int_equal(tu_graph_new(&n->graph), TU_OK);
-    n->model = TU_SIZED(tu_model_graph);
-    assert_int_equal(tu_model_build(n->graph, name, &n->model, .batch = 16), TU_OK);
+    n->model = TU_SIZED(tu_network_graph);
+    assert_int_equal(tu_network_build(n->graph, name, &n->model, .batch = 16), TU_OK);
     assert_int_equal(tu_add_sgd(n->model.loss, 0.1, 0.9), TU_OK);
 }
 

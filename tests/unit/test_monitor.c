@@ -13,10 +13,11 @@ enum { ENDED_IN_CALLBACK = 7 };
 
 /* ---- In the processes ---- */
 
-static void end_on_failure(void *context, const char *message) {
+static void end_on_failure(void *context, tu_status cause, const char *message) {
     process *p = context;
     char copy[LINE];
     expect(tu__monitor_failure(p->monitor, copy, sizeof copy) && strcmp(copy, message) == 0);
+    expect(cause == (strstr(message, " failed after step ") ? TU_NO_MEMORY : TU_LOST)); /* as in one_fails */
     keep_line(p, message);
     _exit(ENDED_IN_CALLBACK);
 }
@@ -88,7 +89,7 @@ static void one_fails(process *p) {
     wait_for_go(p);
     if (p->rank != p->special) wait_for_the_end(p);
     char line[LINE];
-    tu__monitor_fail(p->monitor, "out of memory:\ncannot allocate 12 bytes");
+    tu__monitor_fail(p->monitor, TU_NO_MEMORY, "out of memory:\ncannot allocate 12 bytes");
     expect(tu__monitor_failure(p->monitor, line, sizeof line));
     keep_line(p, line);
     tu__monitor_stop(p->monitor);
@@ -167,6 +168,24 @@ static void collective_completes_after_all(process *p) {
     pause_for(2.5);
     expect_no_failure(p);
     tu__monitor_stop(p->monitor);
+}
+
+/* The others have completed a collective, in which one still receives values over a slow network. */
+static void one_makes_progress(process *p) {
+    enum { MOMENTS = 35 }; /* longer than the timeout */
+    bool is_slow = p->rank == p->special;
+    start(p);
+    tu__monitor_enter(p->monitor, 7, "broadcast");
+    if (!is_slow) tu__monitor_leave(p->monitor);
+    if (!is_slow) tu__monitor_enter(p->monitor, 8, "all_gather of 'x'");
+    for (int i = 0; i < MOMENTS; i += atomic_load(&p->shared->go)) {
+        if (is_slow) tu__monitor_progress(p->monitor);
+        if (!is_slow && atomic_load(&p->shared->go)) tu__monitor_timed_out(p->monitor);
+        pause_for(0.1);
+    }
+    expect_no_failure(p);
+    if (!is_slow) expect(tu__monitor_is_excused(p->monitor) && !tu__monitor_is_preparing(p->monitor));
+    wait_for_the_end(p);
 }
 
 /* Rank 0 leaves and ends; another rank still waits for it in a collective. */
@@ -311,7 +330,7 @@ static void assert_stopped_rank_is_named(group *g) {
         assert_exit_code(g, r, ENDED_IN_CALLBACK);
         assert_ptr_equal(strstr(line_of(g, r), expected), line_of(g, r));
         assert_contains(g, r, "(last heard after step 41, computing)");
-        assert_contains(g, r, "it is needed in collective 7, all_gather of 'x', for which rank ");
+        assert_contains(g, r, "it is needed in collective 7, all_gather of 'x', in which rank ");
     }
     kill(g->pids[victim], SIGCONT);
     assert_exit_code(g, victim, ENDED_IN_CALLBACK);
@@ -337,7 +356,7 @@ static void assert_late_rank_is_named(group *g) {
     uint32_t late = g->special;
     snprintf(expected, sizeof expected,
              "rank %u (host node%u, device cpu:%u) is late: alive, still computing after step 41; it has not "
-             "reached collective 7, all_gather of 'x', for which rank 1 has waited ",
+             "reached collective 7, all_gather of 'x', in which rank 1 has made no progress for ",
              late, late / 2, late);
     for (uint32_t r = 0; r < g->size; r++) {
         assert_exit_code(g, r, ENDED_IN_CALLBACK);
@@ -346,6 +365,27 @@ static void assert_late_rank_is_named(group *g) {
     }
     assert_contains(g, late, "the other processes have excluded this one: rank ");
     end_group(g);
+}
+
+static void a_rank_that_makes_progress_is_late_when_it_stops(void **state) {
+    (void)state;
+    char expected[LINE];
+    group groups[2];
+    for (uint32_t i = 0; i < 2; i++) groups[i] = start_group(3, 2 * i, one_makes_progress);
+    wait_until_running(groups, 2);
+    for (uint32_t i = 0; i < 2; i++) let_go(&groups[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(
+            expected, sizeof expected,
+            "rank %u (host node%u, device cpu:%u) is late: alive, still in collective 7, broadcast, after step 41; "
+            "it has not reached collective 8, all_gather of 'x', in which rank ",
+            2 * i, i, 2 * i);
+        for (uint32_t r = 0; r < 3; r++) {
+            assert_exit_code(&groups[i], r, ENDED_IN_CALLBACK);
+            assert_contains(&groups[i], r, expected);
+        }
+        end_group(&groups[i]);
+    }
 }
 
 static void a_late_rank_is_named(void **state) {
@@ -439,7 +479,7 @@ static void waiting_for_a_rank_that_has_ended_in_an_orderly_way_fails(void **sta
         assert_exit_code(&g, r, ENDED_IN_CALLBACK);
         assert_contains(&g, r,
                         "rank 0 (host node0, device cpu:0) has finished after step 41 and will not reach "
-                        "collective 9, all_gather of 'x', for which rank");
+                        "collective 9, all_gather of 'x', in which rank");
     }
     end_group(&g);
 }
@@ -530,6 +570,7 @@ static void an_unknown_interface_is_an_error_on_every_rank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_makes_progress_is_late_when_it_stops),
         cmocka_unit_test(every_survivor_names_a_killed_rank),
         cmocka_unit_test(sixteen_ranks_name_a_killed_rank),
         cmocka_unit_test(the_verdict_can_be_polled_for),

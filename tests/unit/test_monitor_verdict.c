@@ -64,6 +64,19 @@ static void an_unknown_operation_is_that_of_a_rank_in_the_same_collective(void *
         verdict.line, "while in collective 5; rank 0 waits for it in collective 6, broadcast; last steps"));
 }
 
+static void an_unknown_operation_is_one_that_this_rank_has_completed(void **state) {
+    (void)state;
+    tu__monitor_table table = waiting_table(3);
+    tu__verdict verdict;
+    table.recent[6 % TU__MONITOR_RECENT] = (tu__monitor_collective){6, "broadcast"};
+    rows[2].report.collective = 6;
+    rows[2].operation[0] = '\0';
+    end_at(2, 100);
+    tu__verdict_ended(&table, &verdict);
+    assert_non_null(
+        strstr(verdict.line, "while in collective 6, broadcast; rank 0 waits for it in collective 7"));
+}
+
 static void the_collective_in_which_others_wait_for_a_rank_that_ended_is_named(void **state) {
     (void)state;
     tu__monitor_table table = waiting_table(4);
@@ -110,7 +123,7 @@ static void the_message_of_a_failing_rank_is_kept_on_one_line(void **state) {
     tu__verdict verdict;
     rows[2].report.step = 0;
     end_at(0, 100);
-    tu__verdict_failed(&table, 2, "disk full:\n/data", &verdict);
+    tu__verdict_failed(&table, 2, TU_IO, "disk full:\n/data", &verdict);
     assert_string_equal(verdict.line, "rank 2 (host node0, device gpu:2) failed before its first step: disk "
                                       "full:?/data; ended before that: rank 0; last steps: ranks 0-1: 41");
 }
@@ -129,7 +142,7 @@ static void the_rank_that_has_not_answered_is_blamed(void **state) {
         verdict.line,
         "rank 1 (host node0, device gpu:1) has not answered for 60.5 s (last heard after step 41, "
         "computing): the process is stopped or its host is unreachable; it is needed in collective "
-        "7, all_reduce of 'w', for which rank 0 has waited 60.0 s (timeout 60 s); last steps: rank "
+        "7, all_reduce of 'w', in which rank 0 has made no progress for 60.0 s (timeout 60 s); last steps: rank "
         "0: 41, rank 2: 41");
 }
 
@@ -147,7 +160,7 @@ static void the_rank_that_is_farthest_behind_is_late(void **state) {
     assert_string_equal(
         verdict.line,
         "rank 3 (host node0, device gpu:3) is late: alive, still in collective 6, broadcast, after step "
-        "41; it has not reached collective 7, all_reduce of 'w', for which rank 0 has waited 60.0 s "
+        "41; it has not reached collective 7, all_reduce of 'w', in which rank 0 has made no progress for 60.0 s "
         "(timeout 60 s); also late: rank 2; last steps: ranks 0-2: 41");
     rows[3].report.entered = false;
     rows[3].report.state = TU__MONITOR_LEAVING;
@@ -157,13 +170,40 @@ static void the_rank_that_is_farthest_behind_is_late(void **state) {
                            "reach collective 7"));
 }
 
-/* A rank that enters the collective when others have waited for too long may be about to complete it. */
-static void the_network_is_blamed_only_some_time_after_the_last_rank_has_arrived(void **state) {
+/* A rank that enters the collective when others have waited for too long may be about to complete it, or receives values
+ * over a slow network. */
+static void the_network_is_blamed_only_when_no_rank_makes_progress(void **state) {
     (void)state;
     tu__monitor m = {.size = 3, .started = 0, .table = waiting_table(3)};
     rows[2].report.waited_ms = 300; /* when it was heard, at 100 */
     assert_true(tu__monitor_excuses_late(&m, 0, 100.1));
+    assert_true(tu__monitor_excuses_late(&m, 0, 159.6));
+    assert_false(tu__monitor_excuses_late(&m, 0, 159.8));
+    rows[2].report.waited_ms = 59800; /* no later than the others, as far as is known */
+    assert_false(tu__monitor_excuses_late(&m, 0, 100.1));
+    m.table.timeout = 0.1;
+    rows[2].report.waited_ms = 300;
+    assert_true(tu__monitor_excuses_late(&m, 0, 100.1));
     assert_false(tu__monitor_excuses_late(&m, 0, 100.8));
+}
+
+/* A rank that is behind may have got the values of its last collective later than the others. */
+static void a_rank_that_has_made_progress_later_than_the_one_that_waits_has_time(void **state) {
+    (void)state;
+    tu__monitor m = {.size = 3, .started = 0, .table = waiting_table(3)};
+    for (int is_computing = 0; is_computing < 2; is_computing++) {
+        rows[2].report.collective = 6;
+        rows[2].report.begun = true;
+        rows[2].report.state = is_computing ? TU__MONITOR_COMPUTING : TU__MONITOR_IN_COLLECTIVE;
+        rows[2].report.waited_ms = 20000;
+        assert_true(tu__monitor_excuses_late(&m, 0, 139));
+        assert_false(tu__monitor_excuses_late(&m, 0, 141));
+        rows[2].report.waited_ms = 61000;
+        assert_false(tu__monitor_excuses_late(&m, 0, 100));
+    }
+    rows[2].report.waited_ms = 20000;
+    rows[2].report.ended = true;
+    assert_false(tu__monitor_excuses_late(&m, 0, 139));
 }
 
 static void a_rank_before_its_first_step_has_time(void **state) {
@@ -217,7 +257,7 @@ static void long_lines_are_cut(void **state) {
         rows[r].report.step = INT64_MAX - r;
         end_at(r, r);
     }
-    tu__verdict_failed(&table, 5, why, &verdict);
+    tu__verdict_failed(&table, 5, TU_IO, why, &verdict);
     assert_true(strlen(verdict.line) < sizeof verdict.line);
     assert_non_null(strstr(verdict.line, "; ended before that: rank 0, rank 1, "));
     assert_non_null(strstr(verdict.line, " and 51 more; last steps of the others: "));
@@ -231,7 +271,8 @@ static void a_message_is_decoded_only_when_it_is_whole(void **state) {
     (void)state;
     uint8_t bytes[2000];
     size_t used;
-    tu__monitor_message decoded, message = {.type = TU__MONITOR_VERDICT, .rank = 3, .kind = TU__VERDICT_LATE};
+    tu__monitor_message decoded,
+        message = {.type = TU__MONITOR_VERDICT, .rank = 3, .kind = TU__VERDICT_LATE, .cause = TU_LOST};
     tu__monitor_set_text(&message, "rank 3 is\tlate");
     size_t count = tu__monitor_encode(&message, bytes, sizeof bytes);
     assert_true(count > 0);
@@ -243,6 +284,7 @@ static void a_message_is_decoded_only_when_it_is_whole(void **state) {
     assert_string_equal(text, "rank 3 is?late");
     assert_int_equal(used, count);
     assert_int_equal(decoded.rank, 3);
+    assert_int_equal(decoded.cause, TU_LOST);
     for (size_t i = 0; i < TU__MONITOR_HEADER_BYTES; i++) {
         bytes[i] ^= 0x80;
         assert_int_not_equal(tu__monitor_decode(bytes, count, 4, &decoded, &used), TU__MONITOR_WHOLE);
@@ -254,13 +296,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_rank_that_ended_is_blamed),
         cmocka_unit_test(an_unknown_operation_is_that_of_a_rank_in_the_same_collective),
+        cmocka_unit_test(an_unknown_operation_is_one_that_this_rank_has_completed),
         cmocka_unit_test(the_collective_in_which_others_wait_for_a_rank_that_ended_is_named),
         cmocka_unit_test(a_report_older_than_an_exchange_of_all_ranks_is_corrected),
         cmocka_unit_test(if_rank_0_is_silent_nothing_is_known_of_the_others),
         cmocka_unit_test(the_message_of_a_failing_rank_is_kept_on_one_line),
         cmocka_unit_test(the_rank_that_has_not_answered_is_blamed),
         cmocka_unit_test(the_rank_that_is_farthest_behind_is_late),
-        cmocka_unit_test(the_network_is_blamed_only_some_time_after_the_last_rank_has_arrived),
+        cmocka_unit_test(the_network_is_blamed_only_when_no_rank_makes_progress),
+        cmocka_unit_test(a_rank_that_has_made_progress_later_than_the_one_that_waits_has_time),
         cmocka_unit_test(a_rank_before_its_first_step_has_time),
         cmocka_unit_test(collective_0_is_after_the_start),
         cmocka_unit_test(steps_of_many_ranks_are_summarized),

@@ -185,6 +185,7 @@ static double load(tu_dtype dtype, const void *data, int index) {
     case TU_F32: return (double)((const float *)data)[index];
     case TU_F64: return ((const double *)data)[index];
     case TU_I32: return ((const int32_t *)data)[index];
+    case TU_I8: return ((const int8_t *)data)[index];
     default: return ((const uint8_t *)data)[index]; /* u8, bool */
     }
 }
@@ -199,6 +200,7 @@ static double convert(tu_dtype dtype, double x) {
     case TU_F32: return (double)(float)x;
     case TU_I32: return saturate(x, INT32_MIN, INT32_MAX);
     case TU_U8: return saturate(x, 0, 255);
+    case TU_I8: return saturate(x, -128, 127);
     case TU_BOOL: return x == 0 ? 0 : 1;
     default: return x;
     }
@@ -210,6 +212,7 @@ static void store(tu_dtype dtype, void *data, int index, double x) {
     case TU_F32: ((float *)data)[index] = (float)x; break;
     case TU_F64: ((double *)data)[index] = x; break;
     case TU_I32: ((int32_t *)data)[index] = (int32_t)x; break;
+    case TU_I8: ((int8_t *)data)[index] = (int8_t)x; break;
     default: ((uint8_t *)data)[index] = (uint8_t)x; break;
     }
 }
@@ -252,7 +255,7 @@ static void compare_with_reference(const subject *s, scalar f) {
 
 static void compiled_expressions_compute_what_the_reference_kernels_compute(void **state) {
     (void)state;
-    static const tu_dtype types[] = {TU_F32, TU_F64, TU_I32, TU_U8, TU_BOOL};
+    static const tu_dtype types[] = {TU_F32, TU_F64, TU_I32, TU_U8, TU_BOOL, TU_I8};
     folder temporary = new_folder("f.c");
     void *library = compile_expressions(&temporary);
     remove_folder(&temporary);

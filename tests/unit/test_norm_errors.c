@@ -14,7 +14,7 @@
 #define DY(dtype, ...) tu_input(g, "dy", dtype, TU_SHAPE(__VA_ARGS__))
 #define BETA(dtype, ...) tu_input(g, "beta", dtype, TU_SHAPE(__VA_ARGS__))
 
-static const tu_dtype non_floats[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
+static const tu_dtype non_floats[] = {TU_I32, TU_I64, TU_U8, TU_I8, TU_BOOL};
 enum { NON_FLOATS = sizeof non_floats / sizeof *non_floats };
 
 /* ---- Operations: tu_batch_normalize, tu_layer_normalize, tu_lrn ---- */

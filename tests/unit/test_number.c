@@ -169,6 +169,12 @@ static void integers_truncate_and_saturate(void **state) {
         {TU_U8, -1, 0},
         {TU_U8, -0.9, 0},
         {TU_U8, 254.99, 254},
+        {TU_I8, 127.9, 127},
+        {TU_I8, 128, 127},
+        {TU_I8, -128.9, -128},
+        {TU_I8, -1e30, -128},
+        {TU_I8, -0.9, 0},
+        {TU_I8, -7.99, -7},
         {TU_BOOL, 0, 0},
         {TU_BOOL, -0.0, 0},
         {TU_BOOL, 1e-300, 1},
@@ -180,7 +186,7 @@ static void integers_truncate_and_saturate(void **state) {
         assert_same(tu__load(rows[i].dtype, &stored, 0), rows[i].expected);
         assert_same(tu__round_to(rows[i].dtype, rows[i].x), rows[i].expected);
     }
-    for (tu_dtype dtype = TU_I32; dtype <= TU_BOOL; dtype++) {
+    for (tu_dtype dtype = TU_I32; dtype < TU_DTYPE_COUNT; dtype++) {
         assert_same(tu__round_to(dtype, (double)NAN), dtype == TU_BOOL);
         assert_true(tu__round_to(dtype, (double)INFINITY) > 0);
         assert_true(tu__round_to(dtype, -(double)INFINITY) <= 1);

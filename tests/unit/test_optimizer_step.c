@@ -450,11 +450,11 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
     static const char *const names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         tu_graph *g;
-        tu_model_graph model = TU_SIZED(tu_model_graph);
+        tu_network_graph model = TU_SIZED(tu_network_graph);
         tu_program *program;
         tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
         assert_int_equal(tu_graph_new(&g), TU_OK);
-        assert_int_equal(tu_model_build(g, "tutorial-cnn", &model, .batch = 2, .base = 8), TU_OK);
+        assert_int_equal(tu_network_build(g, "tutorial-cnn", &model, .batch = 2, .base = 8), TU_OK);
         assert_int_equal(tu_add_optimizer(model.loss, &values, .name = names[i], .weight_decay = 1e-4,
                                           .clip_norm = 5, .average = 0.99,
                                           .rate = tu_schedule(g, .kind = "cosine", .rate = 0.1, .steps = 9)),
@@ -507,11 +507,11 @@ static unsigned char *trained_bytes(const char *rule, bool unguarded, double cli
     static float pixels[SAMPLES * 784];
     static const int32_t classes[SAMPLES] = {3, 7};
     tu_graph *graph;
-    tu_model_graph m = TU_SIZED(tu_model_graph);
+    tu_network_graph m = TU_SIZED(tu_network_graph);
     tu_program *program;
     tu_state *state;
     assert_int_equal(tu_graph_new(&graph), TU_OK);
-    assert_int_equal(tu_model_build(graph, "mlp", &m, .batch = SAMPLES, .base = 96), TU_OK);
+    assert_int_equal(tu_network_build(graph, "mlp", &m, .batch = SAMPLES, .base = 96), TU_OK);
     assert_int_equal(tu_add_optimizer(m.loss, NULL, .name = rule, .constant_rate = 0.01, .clip_norm = clip,
                                       .weight_decay = 1e-3, .unguarded = unguarded),
                      TU_OK);

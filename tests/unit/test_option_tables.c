@@ -8,8 +8,14 @@
 static const struct exception {
     const char *name, *reason;
 } name_exceptions[] = {
+    {"data", "runs lists the runs on a data set; other commands open it"},
+    {"task", "runs lists the runs with a task; train chooses one"},
+    {"top", "runs prints the first runs, predict the likeliest classes"},
+    {"name", "tune names a study, export a model"},
+    {"batch", "bench --inference measures a list of sizes"},
     {"all", "lists all devices in one command, all operations in another"},
     {"out", "train and data write a folder, eval and graph write a file"},
+    {"stack", "train and tune stack members of an ensemble, bench and explain measure stacks"},
     {"steps", "train counts the steps of the run, bench those of a block"},
     {"warmup", "train: steps of the learning-rate schedule; bench: steps that are not timed"},
 };

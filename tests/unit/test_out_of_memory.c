@@ -17,14 +17,14 @@ typedef struct work {
     void *bytes;
 } work;
 
-static tu_status build(work *w, tu_model_graph *model) {
+static tu_status build(work *w, tu_network_graph *model) {
     TU_TRY(tu_graph_new(&w->graph));
-    TU_TRY(
-        tu_model_build(w->graph, "mlp", model, .batch = 2, .height = 3, .width = 3, .base = 4, .classes = 3));
+    TU_TRY(tu_network_build(w->graph, "mlp", model, .batch = 2, .height = 3, .width = 3, .base = 4,
+                            .classes = 3));
     return tu_add_sgd(model->loss, 0.1, 0.9);
 }
 
-static tu_status compile_and_run(work *w, const tu_model_graph *model, const char *device) {
+static tu_status compile_and_run(work *w, const tu_network_graph *model, const char *device) {
     TU_TRY(tu_compile(w->graph, &w->program, .devices = device, .threads = 1, .fetch = &model->loss,
                       .fetch_count = 1, .updates = true));
     TU_TRY(tu_state_new(w->graph, &w->state, .seed = 1));
@@ -50,7 +50,7 @@ static tu_status print_and_write(work *w, FILE *sink) {
 
 static tu_status build_run_and_print(const char *device, FILE *sink) {
     work w = {0};
-    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
     tu_status status = build(&w, &model);
     if (status == TU_OK) status = compile_and_run(&w, &model, device);
     if (status == TU_OK) status = print_and_write(&w, sink);

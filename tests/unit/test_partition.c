@@ -227,9 +227,9 @@ static void partitioned_networks_are_bit_identical(void **state) {
     static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (uint64_t seed = 1; seed <= 6; seed++) {
         tu_graph *g = new_graph();
-        tu_model_graph model = TU_SIZED(tu_model_graph);
-        assert_int_equal(tu_model_build(g, names[seed % 3], &model, .batch = 2, .height = 8, .width = 8,
-                                        .base = 4, .classes = 3),
+        tu_network_graph model = TU_SIZED(tu_network_graph);
+        assert_int_equal(tu_network_build(g, names[seed % 3], &model, .batch = 2, .height = 8, .width = 8,
+                                          .base = 4, .classes = 3),
                          TU_OK);
         assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
         uint64_t random = seed;

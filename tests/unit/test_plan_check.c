@@ -178,6 +178,15 @@ static void read_no_list(damaged_plan *d) {
 static void write_out_of_range(damaged_plan *d) {
     d->indices[1][2] = 4;
 }
+static void compute_endless_nodes(damaged_plan *d) {
+    d->kernels[1].node_count = UINT32_MAX;
+}
+static void read_an_endless_list(damaged_plan *d) {
+    d->kernels[1].read_count = UINT32_MAX;
+}
+static void write_an_endless_list(damaged_plan *d) {
+    d->kernels[1].write_count = 5;
+}
 static void write_twice(damaged_plan *d) {
     d->indices[1][2] = 2;
 }
@@ -228,6 +237,9 @@ static void invalid_plans_are_rejected_with_a_reason(void **unused) {
         {read_its_own_result, {"kernel 'relu'", "writes itself"}},
         {read_no_list, {"kernel 'relu'", "no list"}},
         {write_out_of_range, {"kernel 'relu'", "writes"}},
+        {compute_endless_nodes, {"kernel 'relu' has 4294967295 nodes", "expected at most 4"}},
+        {read_an_endless_list, {"kernel 'relu' has 4294967295 reads", "expected at most"}},
+        {write_an_endless_list, {"kernel 'relu' has 5 writes", "expected at most 4"}},
         {write_twice, {"kernels 'add' and 'relu'", "buffer 2"}},
         {write_a_leaf, {"kernel 'add'", "which only the engine may write"}},
         {read_an_unwritten_buffer, {"kernel 'relu' reads buffer 2", "sum"}},
@@ -245,6 +257,36 @@ static void invalid_plans_are_rejected_with_a_reason(void **unused) {
             !strstr(message, rows[i].expected_text[1]))
             fail_msg("row %zu gives: %s", i, message);
     }
+}
+
+/* ---- Allocation ---- */
+
+static tu_status allocate_nothing(tu_device_instance *device, bool on_host, size_t bytes, void **address) {
+    (void)device, (void)on_host, (void)bytes, (void)address;
+    return TU_OK;
+}
+
+static void a_device_that_allocates_nothing_is_reported(void **unused) {
+    (void)unused;
+    static tu_device_api api;
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    api = damaged_api;
+    api.kind = "empty";
+    api.allocate = allocate_nothing;
+    assert_int_equal(tu__device_kind_add(&api), TU_OK);
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_variable(g, "x", TU_F32, TU_SHAPE(5)), y = tu_relu(x);
+    float result[5];
+    current_damage = NULL;
+    assert_int_equal(tu_compile(g, &program, .devices = "empty", .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_state_new(g, &state), TU_OK);
+    assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){result}), TU_INTERNAL);
+    assert_non_null(strstr(tu_message(), "returned no address"));
+    tu_state_free(state);
+    tu_program_free(program);
+    tu_graph_free(g);
 }
 
 /* A kernel that computes values of level 0 and of level 1 could make another device wait forever. */
@@ -271,7 +313,7 @@ static void a_kernel_that_mixes_levels_is_rejected(void **unused) {
                               .reads = reads,
                               .write_count = 2,
                               .writes = writes};
-    tu_plan plan = {sizeof plan, 3, 1, buffers, &kernel};
+    tu_plan plan = {sizeof plan, 3, 1, buffers, &kernel, 0};
     assert_int_equal(tu__plan_check("here", &partition, &plan), TU_OK);
     levels[high.node] = 1;
     assert_int_equal(tu__plan_check("here", &partition, &plan), TU_INTERNAL);
@@ -282,6 +324,7 @@ static void a_kernel_that_mixes_levels_is_rejected(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invalid_plans_are_rejected_with_a_reason),
+        cmocka_unit_test(a_device_that_allocates_nothing_is_reported),
         cmocka_unit_test(a_kernel_that_mixes_levels_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

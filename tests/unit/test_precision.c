@@ -2,10 +2,10 @@
 #include "interpret.h"
 
 static tu__unit network(const char *name, tu_graph **graph, tu_value *loss, tu__precision precision) {
-    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
     assert_int_equal(tu_graph_new(graph), TU_OK);
     assert_int_equal(
-        tu_model_build(*graph, name, &model, .batch = 4, .height = 8, .width = 8, .base = 4, .classes = 3),
+        tu_network_build(*graph, name, &model, .batch = 4, .height = 8, .width = 8, .base = 4, .classes = 3),
         TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
     *loss = model.loss;
@@ -131,6 +131,97 @@ static void the_gradient_of_a_relu_has_the_type_of_the_gradient_after_it(void **
     tu_graph_free(g);
 }
 
+/* ---- Residual streams ---- */
+
+/* A stream that begins in f32, as the sum of two embeddings does, stays f32, and so does its gradient. */
+static void an_f32_residual_stream_and_its_gradient_are_f32(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        tu_dtype dtype;
+    } expected[] = {
+        {"h0/add", TU_F32},
+        {"h3/add_1", TU_F32},
+        {"h2/attn/c_proj/add", TU_F32}, /* a bias that only the stream reads: no rounding in between */
+        {"h2/mlp/c_proj/add", TU_F32},
+        {"h2/attn/c_proj/matmul", TU_BF16},
+        {"h2/mlp/c_fc/add", TU_BF16},
+        {"h2/mlp/c_fc/gelu_tanh", TU_BF16},
+        {"h1/attn/attention", TU_BF16},
+        {"h1/ln_2/layer_norm", TU_F32},
+        {"h1/ln_2/layer_norm/bf16", TU_BF16},
+        {"grad/h1/ln_2/layer_norm/layer_norm_grad", TU_F32},
+        {"grad/h1/ln_2/layer_norm/add", TU_F32},
+        {"grad/h1/mlp/c_proj/matmul/matmul", TU_BF16}};
+    tu_graph *g;
+    tu_network_graph model = TU_SIZED(tu_network_graph);
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_set_training(g, true);
+    assert_int_equal(
+        tu_network_build(g, "char-gpt", &model, .batch = 2, .context = 4, .base = 8, .classes = 5), TU_OK);
+    assert_int_equal(tu_add_sgd(model.loss, 0.1, 0), TU_OK);
+    tu__unit unit = unit_after("precision", g, 1, &model.loss, TU__PRECISION_BF16, 0, NULL);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const tu__node *node = tu__find_node(unit.graph, expected[i].name);
+        if (!node) fail_msg("there is no %s", expected[i].name);
+        if (node->outputs[0].dtype != expected[i].dtype)
+            fail_msg("%s is %s", node->name, tu_dtype_name(node->outputs[0].dtype));
+    }
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void a_half_residual_stream_stays_half(void **state) {
+    (void)state;
+    static const char *const names[] = {"resnet20", "wide-resnet-16-4"};
+    for (size_t k = 0; k < 2; k++) {
+        tu_graph *g;
+        tu_value loss;
+        tu__unit unit = network(names[k], &g, &loss, TU__PRECISION_BF16);
+        size_t sums = 0;
+        for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+            const tu__node *node = unit.graph->nodes[i];
+            if (node->op->code != TU__OP_ADD || node->outputs[0].shape.rank != 4) continue;
+            if (strncmp(node->name, "optimizer/", 10) == 0) continue;
+            assert_int_equal(node->outputs[0].dtype, TU_BF16);
+            sums++;
+        }
+        assert_true(sums >= 12); /* in both directions */
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
+}
+
+/* Also for a batch of one sample, whose shape a bias may have: the types must not depend on the batch size. */
+static void only_sums_of_activations_of_one_shape_are_widened(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(1, 5)), row = tu_input(g, "row", TU_F32, TU_SHAPE(5));
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(5, 5)),
+             bias = tu_variable(g, "b", TU_F32, TU_SHAPE(1, 5));
+    tu_value half = tu_matmul(x, w), noise = tu_random_uniform(g, TU_F32, TU_SHAPE(1, 5), -1, 1);
+    const struct {
+        tu_value sum;
+        tu_dtype dtype;
+    } list[] = {{tu_add(x, half), TU_F32},     {tu_add(half, tu_scale(x, 2)), TU_F32},
+                {tu_add(half, half), TU_F16},  {tu_add(half, row), TU_F16},
+                {tu_add(half, bias), TU_F16},  {tu_add(tu_neg(bias), half), TU_F16},
+                {tu_add(half, noise), TU_F16}, {tu_mul(x, half), TU_F16},
+                {tu_sub(half, x), TU_F16}};
+    enum { COUNT = sizeof list / sizeof *list };
+    tu_value fetch[COUNT];
+    for (int i = 0; i < COUNT; i++) fetch[i] = tu_matmul(list[i].sum, w);
+    tu__unit unit = unit_after("precision", g, COUNT, fetch, TU__PRECISION_F16, 0, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        const tu__node *node = tu__find_node(unit.graph, tu_value_name(list[i].sum));
+        assert_non_null(node);
+        assert_int_equal(node->outputs[0].dtype, list[i].dtype);
+    }
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
 static void types_other_than_f32_are_not_changed(void **state) {
     (void)state;
     tu_graph *g;
@@ -215,6 +306,9 @@ int main(void) {
         cmocka_unit_test(gradients_are_cast_before_the_update),
         cmocka_unit_test(pointwise_operations_that_only_f32_operations_read_are_f32),
         cmocka_unit_test(the_gradient_of_a_relu_has_the_type_of_the_gradient_after_it),
+        cmocka_unit_test(an_f32_residual_stream_and_its_gradient_are_f32),
+        cmocka_unit_test(a_half_residual_stream_stays_half),
+        cmocka_unit_test(only_sums_of_activations_of_one_shape_are_widened),
         cmocka_unit_test(types_other_than_f32_are_not_changed),
         cmocka_unit_test(a_value_is_cast_at_most_once_per_direction),
         cmocka_unit_test(results_change_only_by_rounding),

@@ -12,7 +12,7 @@
 
 typedef struct trainer {
     tu_graph *graph;
-    tu_model_graph model;
+    tu_network_graph model;
     tu_program *step;
     tu_state *state;
     float *images;
@@ -22,8 +22,8 @@ typedef struct trainer {
 static void create_trainer(trainer *t, const char *name, const char *devices, int threads) {
     memset(t, 0, sizeof *t);
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
-    t->model = TU_SIZED(tu_model_graph);
-    assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = 4), TU_OK);
+    t->model = TU_SIZED(tu_network_graph);
+    assert_int_equal(tu_network_build(t->graph, name, &t->model, .batch = 4), TU_OK);
     assert_int_equal(tu_add_sgd(t->model.loss, 0.01, 0.9), TU_OK);
     if (tu_compile(t->graph, &t->step, .devices = devices, .threads = threads, .fetch = &t->model.loss,
                    .fetch_count = 1, .updates = true) != TU_OK)
@@ -135,11 +135,11 @@ static void several_programs_share_a_state(void **unused) {
     trainer t;
     create_trainer(&t, "mlp", "cpu", 1);
     tu_graph *small;
-    tu_model_graph eval = TU_SIZED(tu_model_graph);
+    tu_network_graph eval = TU_SIZED(tu_network_graph);
     tu_program *evaluate, *forward;
     assert_int_equal(tu_graph_new(&small), TU_OK);
     tu_set_training(small, false);
-    assert_int_equal(tu_model_build(small, "mlp", &eval, .batch = 2), TU_OK);
+    assert_int_equal(tu_network_build(small, "mlp", &eval, .batch = 2), TU_OK);
     assert_int_equal(
         tu_compile(small, &evaluate, .devices = "cpu", .threads = 1, .fetch = &eval.loss, .fetch_count = 1),
         TU_OK);
@@ -164,10 +164,10 @@ static void several_programs_share_a_state(void **unused) {
 static void a_program_that_does_not_fit_is_rejected(void **unused) {
     (void)unused;
     tu_graph *g;
-    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
     tu_program *p;
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    assert_int_equal(tu_model_build(g, "tutorial-cnn", &model), TU_OK);
+    assert_int_equal(tu_network_build(g, "tutorial-cnn", &model), TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
     assert_int_equal(tu_compile(g, &p, .devices = "cpu", .fetch = &model.loss, .fetch_count = 1,
                                 .updates = true, .memory_limit = 1 << 20),

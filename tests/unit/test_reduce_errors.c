@@ -67,7 +67,7 @@ static void too_many_axes_are_rejected(void **state) {
 
 static void elements_of_the_wrong_type_are_rejected(void **state) {
     (void)state;
-    static const tu_dtype integers[] = {TU_I32, TU_I64, TU_U8};
+    static const tu_dtype integers[] = {TU_I32, TU_I64, TU_U8, TU_I8};
     for (const struct reduction *r = reductions; r < reductions_end; r++) {
         EXPECT_ERROR(r->build(TENSOR(TU_BOOL, 2, 3), NULL), r->name, "bool[2,3]", "expected", "tu_cast");
         for (size_t i = 0; i < sizeof integers / sizeof *integers && r->floats_only; i++)

@@ -18,13 +18,13 @@ typedef struct network {
 
 static network make_network(const char *name, int64_t batch, tu_dtype dtype) {
     network n;
-    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     bool is_residual = strcmp(name, "resnet20") == 0;
     assert_int_equal(tu_graph_new(&n.graph), TU_OK);
     int64_t side = strcmp(name, "tutorial-cnn") == 0 ? 12 : 8;
-    if (tu_model_build(n.graph, name, &model, .batch = batch, .height = side, .width = side, .base = 4,
-                       .dtype = dtype) != TU_OK)
+    if (tu_network_build(n.graph, name, &model, .batch = batch, .height = side, .width = side, .base = 4,
+                         .dtype = dtype) != TU_OK)
         fail_msg("%s", tu_message());
     if (tu_add_optimizer(model.loss, &values, .name = is_residual ? "nesterov" : "sgd", .constant_rate = 0.1,
                          .clip_norm = 1, .weight_decay = 0.01) != TU_OK)

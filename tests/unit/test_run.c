@@ -309,8 +309,8 @@ static void everything_allocated_is_freed(void **unused) {
     (void)unused;
     int64_t before = tu__alloc_live();
     tu_graph *g = new_graph();
-    tu_model_graph model = TU_SIZED(tu_model_graph);
-    assert_int_equal(tu_model_build(g, "mlp", &model, .batch = 2), TU_OK);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
+    assert_int_equal(tu_network_build(g, "mlp", &model, .batch = 2), TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
     tu_program *step;
     tu_state *state;

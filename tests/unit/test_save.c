@@ -175,10 +175,10 @@ static void the_power_loss_simulation_detects_a_missing_flush(void **state) {
     snprintf(other_file, sizeof other_file, "%s/other_file", f.path);
     assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     fake_disk_record(f.path);
-    int fd = tu__disk_in_use()->open(other_file, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    int fd = tu__disk_in_use()->open(AT_FDCWD, other_file, O_WRONLY | O_CREAT | O_EXCL, 0666);
     assert_int_equal(tu__disk_in_use()->write(fd, new_bytes, sizeof new_bytes - 1), sizeof new_bytes - 1);
     tu__disk_in_use()->close(fd);
-    assert_int_equal(tu__disk_in_use()->rename(other_file, f.file), 0);
+    assert_int_equal(tu__disk_in_use()->rename(AT_FDCWD, other_file, f.file), 0);
     fake_disk_remove();
     static const char *const expected[FAKE_DISK_CHOICES] = {
         old_bytes, "",

@@ -123,6 +123,29 @@ CASE(convolution_back, return tu_convolve_transpose(images(g), weights(g, TU_SHA
 CASE(maximum_of_windows, return tu_max_pool(images(g), .window = {2, 2}, .stride = {2, 2});)
 CASE(picked_of_windows, struct tu__max_pool_pick_attrs a = {.window = {2, 2}, .stride = {2, 2}};
      return tu__apply(MAX_POOL_PICK, &a, images(g), tu_tanh(images(g)));)
+static tu_value quantized(tu_graph *g) {
+    return tu_quantize(tu_cast(images(g), TU_F32), 0.05, 100);
+}
+static tu_value small_weights(tu_graph *g, tu_shape shape) {
+    return tu_cast(tu_scale(weights(g, shape), 40), TU_I8);
+}
+static tu_value numbers_of(tu_value q) {
+    return tu_cast(tu_dequantize(q, 0.05, 7), TU_F64);
+}
+CASE(int8_convolution,
+     tu_value sums = tu_convolve_int8(quantized(g), small_weights(g, TU_SHAPE(2, 3, 3, 4)), 100);
+     return numbers_of(tu_requantize(sums, tu_fill(g, TU_F32, TU_SHAPE(2), 0.01),
+                                     tu_fill(g, TU_I32, TU_SHAPE(2), 50)));)
+CASE(int8_residual, tu_value q = quantized(g);
+     tu_value sums = tu_convolve_int8(q, small_weights(g, TU_SHAPE(4, 3, 3, 4)), 100);
+     return numbers_of(tu_requantize(sums, tu_fill(g, TU_F32, TU_SHAPE(4), 0.01),
+                                     tu_fill(g, TU_I32, TU_SHAPE(4), 50), .residual = q,
+                                     .residual_factor = 0.5));)
+CASE(int8_product, tu_value q = tu_reshape(quantized(g), TU_SHAPE(SAMPLES, 120));
+     return tu_cast(tu_matmul_int8(q, small_weights(g, TU_SHAPE(120, 3)), 100), TU_F64);)
+CASE(int8_addition, tu_value q = quantized(g);
+     return numbers_of(tu_add_int8(q, tu_max_pool(q, .window = {1, 1}), .factor = {0.5, 0.25}));)
+CASE(int8_mean, return numbers_of(tu_mean_int8(quantized(g), 0.03, 100, 20));)
 CASE(mean_of_windows, return tu_avg_pool(images(g), .window = {2, 2}, .stride = {2, 2});)
 CASE(resized, return tu_resize(images(g), 3, 7, TU_BILINEAR);)
 CASE(cropped, return tu_random_crop(images(g), 3, 3);)
@@ -139,6 +162,8 @@ CASE(normalized_mean, tu_value gamma = weights(g, TU_SHAPE(5, 4)), beta = replic
 CASE(local_response, return tu_lrn(images(g), .radius = 1, .bias = 1, .alpha = 0.5, .beta = 0.75);)
 CASE(probabilities, return tu_softmax(samples(g), 1);)
 CASE(log_probabilities, return tu_log_softmax(samples(g), 1);)
+CASE(attended, tu_value x = tu_reshape(images(g), TU_SHAPE(SAMPLES, 5, 3, 2, 4));
+     return tu_attention(x, .causal = true);)
 CASE(entropy, return tu_cross_entropy(samples(g), classes(g), .smoothing = 0.1);)
 CASE(entropy_gradient, return tu__apply(CROSS_ENTROPY_GRAD, NULL, samples(g), classes(g));)
 CASE(entropy_of_both, return tu_cross_entropy(samples(g), tu_softmax(other_samples(g), 1));)
@@ -225,6 +250,11 @@ static const struct supported {
     ROW(band_each),
     ROW(convolution),
     ROW(convolution_back),
+    ROW(int8_convolution),
+    ROW(int8_residual),
+    ROW(int8_product),
+    ROW(int8_addition),
+    ROW(int8_mean),
     ROW(maximum_of_windows),
     ROW(mean_of_windows),
     ROW(resized),
@@ -239,6 +269,7 @@ static const struct supported {
     ROW(log_probabilities),
     ROW(entropy),
     ROW(entropy_gradient),
+    ROW(attended),
     ROW(entropy_of_both),
     ROW(merged_with_later_axes),
     ROW(merged_and_split),
@@ -274,6 +305,8 @@ static size_t add_gradients(tu_value value, tu_value *gradients) {
         bool leaf = op == TU__OP_INPUT || op == TU__OP_VARIABLE;
         if (leaf && tu_dtype_is_float(g->nodes[i]->outputs[0].dtype)) leaves[count++] = tu__value(g, i, 0);
     }
+    for (uint32_t i = 0; i < g->node_count; i++) /* operations on quantized values have no gradient */
+        if (g->nodes[i]->op->gradient_kind == TU__GRADIENT_NONE) return 0;
     if (tu_gradients(tu_sum(tu_square(value)), count, leaves, gradients) != TU_OK)
         fail_msg("%s", tu_message());
     return count;
@@ -352,7 +385,7 @@ static void pointwise_operations_are_supported(void **state) {
 /* True for operations that do not work on samples, or that are always rejected (cases below). */
 static bool needs_no_case(const tu__op *op) {
     return (op->traits & (TU__POINTWISE | TU__LEAF | TU__EFFECT | TU__COLLECTIVE)) ||
-           op->code == TU__OP_FILL || op->code == TU__OP_CUSTOM;
+           op->code == TU__OP_FILL || op->code == TU__OP_CUSTOM || op->code == TU__OP_RANDOM_MEMBERS;
 }
 
 static void every_operation_is_supported(void **state) {
@@ -405,6 +438,11 @@ CASE(concats_samples, tu_value both[] = {samples(g), other_samples(g)}; return t
 CASE(concats_before, return tu_reshape(tu_transpose(images(g), 1, 0, 2, 3), TU_SHAPE(6 * SAMPLES, 5, 4));)
 CASE(two_axes, tu_value square = batched(g, "square", TU_F64, TU_SHAPE(SAMPLES, SAMPLES));
      return tu_add(square, tu_transpose(square));)
+CASE(several_networks,
+     struct tu__random_members_attrs attrs = {.dtype = TU_F32, .shape = TU_SHAPE(SAMPLES, 3)};
+     tu_value ordinals = tu_transpose(batched(g, "ordinals", TU_I64, TU_SHAPE(SAMPLES, 2)));
+     tu_value seeds = tu_fill(g, TU_I64, TU_SHAPE(2), 1), low = tu_fill(g, TU_F64, TU_SHAPE(2), 0);
+     return tu__apply(RANDOM_MEMBERS, &attrs, ordinals, seeds, low, tu_fill(g, TU_F64, TU_SHAPE(2), 1));)
 CASE(keeps_samples, tu_value v = weights(g, TU_SHAPE(SAMPLES, 6)); return tu_assign(v, samples(g));)
 
 static const struct rejected {
@@ -432,6 +470,7 @@ static const struct rejected {
     {concats_samples, "concatenates samples"},
     {concats_before, "merges the sample axis with an axis before it"},
     {two_axes, "has samples along two different axes"},
+    {several_networks, "draws numbers for several networks"},
     {keeps_samples, "stores samples in a variable"},
 };
 

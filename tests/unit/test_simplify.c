@@ -296,9 +296,10 @@ static void nodes_keep_their_names(void **state) {
 
 static void check_network(const char *name) {
     tu_graph *g = new_graph();
-    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_network_graph model = TU_SIZED(tu_network_graph);
     assert_int_equal(
-        tu_model_build(g, name, &model, .batch = 2, .height = 8, .width = 8, .base = 4, .classes = 3), TU_OK);
+        tu_network_build(g, name, &model, .batch = 2, .height = 8, .width = 8, .base = 4, .classes = 3),
+        TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
     tu_value fetch[] = {model.loss, model.logits};
     tu__unit unit = unit_after("simplify", g, 2, fetch, TU__PRECISION_AS_BUILT, 0, NULL);

@@ -85,9 +85,9 @@ static void iterating_lists_does_not_change_the_message(void **state) {
     tu_graph *g;
     tu_program *program;
     tu_state *variables;
-    tu_model_graph net = TU_SIZED(tu_model_graph);
+    tu_network_graph net = TU_SIZED(tu_network_graph);
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    assert_int_equal(tu_model_build(g, "mlp", &net, .batch = 2), TU_OK);
+    assert_int_equal(tu_network_build(g, "mlp", &net, .batch = 2), TU_OK);
     assert_int_equal(tu_compile(g, &program, .devices = "cpu:0/2", .fetch = &net.loss, .fetch_count = 1),
                      TU_OK);
     assert_int_equal(tu_state_new(g, &variables), TU_OK);
@@ -100,8 +100,8 @@ static void iterating_lists_does_not_change_the_message(void **state) {
     assert_true(count >= 3); /* cpu, ref, null */
     for (size_t i = 0; i < count; i++) assert_int_equal(tu_device(i, &info), TU_OK);
     expect_message("an earlier failure");
-    count = tu_model_count();
-    for (size_t i = 0; i < count; i++) assert_int_equal(tu_model(i, &name, &summary), TU_OK);
+    count = tu_network_count();
+    for (size_t i = 0; i < count; i++) assert_int_equal(tu_network(i, &name, &summary), TU_OK);
     count = tu_recipe_count();
     assert_int_equal(count, 3);
     for (size_t i = 0; i < count; i++) assert_int_equal(tu_recipe(i, &name, &summary), TU_OK);

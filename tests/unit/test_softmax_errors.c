@@ -43,7 +43,7 @@ static void out_of_range_axis_attributes_are_rejected(void **state) {
 
 static void non_float_elements_are_rejected(void **state) {
     (void)state;
-    static const tu_dtype wrong[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
+    static const tu_dtype wrong[] = {TU_I32, TU_I64, TU_U8, TU_I8, TU_BOOL};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *name = tu_dtype_name(wrong[i]);
         EXPECT_ERROR(tu_softmax(TENSOR(wrong[i], 4, 10), -1), "softmax node 'softmax' (input",

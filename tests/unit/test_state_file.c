@@ -176,7 +176,7 @@ static void patterns_select_variables(void **unused) {
 static void unsupported_types_are_mismatches(void **unused) {
     (void)unused;
     folder f = new_folder("foreign.st");
-    static const char header[] = "{\"net/b\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+    static const char header[] = "{\"net/b\":{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[0,3]},"
                                  "\"step\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[3,11]}}";
     uint64_t length = sizeof header - 1;
     FILE *out = fopen(f.file, "wb");
@@ -190,7 +190,7 @@ static void unsupported_types_are_mismatches(void **unused) {
     assert_int_equal(tu_state_load(state, f.file, .partial = true, .report = &report), TU_OK);
     assert_int_equal(values_of(state).step, 7);
     assert_int_equal(tu_load_report_entry_count(report, TU_LOAD_MISMATCHED), 1);
-    assert_non_null(strstr(tu_load_report_text(report), "net/b (in the file it has dtype I8"));
+    assert_non_null(strstr(tu_load_report_text(report), "net/b (in the file it has dtype F8_E4M3"));
     tu_load_report_free(report);
     tu_state_free(state);
     remove_folder(&f);

@@ -66,7 +66,7 @@ static tu_value build(const training *t, tu_graph *g, tu_value *images, tu_value
     *images = tu_batch_input(g, "images", t->dtype, TU_SHAPE(BATCH, side, side, channels));
     *labels = tu_batch_input(g, "labels", TU_I32, TU_SHAPE(BATCH));
     tu_value logits, x = tu_random_brightness(tu_random_flip(*images), 0.1);
-    assert_ok(tu_model_logits(x, t->network, &logits, .classes = 10, .base = 4));
+    assert_ok(tu_network_logits(x, t->network, &logits, .classes = 10, .base = 4));
     tu_value loss = tu_mean(tu_cross_entropy(tu_dropout(logits, 0.1), *labels, .smoothing = 0.1));
     tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     assert_ok(

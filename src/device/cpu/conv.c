@@ -28,9 +28,11 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl_bugs.h"
 #include "device/cpu/epilogue.h"
+#include "device/cpu/frozen.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/ranges.h"
 #include "device/cpu/widened.h"
+#include "device/kit/members.h"
 
 enum {
     FULL_CHANNELS = 32, /* two vectors of AVX-512 */
@@ -45,7 +47,8 @@ typedef struct conv_data {
     cpu_conv_blocks *blocks;
     cpu_widened widened; /* if `direct` computes a bf16 convolution in f32 */
     bool widens, bias, relu;
-    tu_type type; /* of the result */
+    tu_type type; /* of the result, of one member */
+    tu__members members;
 } conv_data;
 
 static void run_widened(const conv_data *d, const cpu_direct_operands *narrow) {
@@ -55,10 +58,15 @@ static void run_widened(const conv_data *d, const cpu_direct_operands *narrow) {
     cpu_narrow(&d->widened, &wide, narrow);
 }
 
-static tu_status run_conv(const tu__kernel *k) {
+static tu_status run_one_conv(const tu__kernel *k) {
     const conv_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
-    cpu_direct_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, d->relu};
+    cpu_direct_operands o = {.first = k->in[0],
+                             .second = k->in[1],
+                             .bias = bias,
+                             .out = k->out[0],
+                             .workspace = k->workspace,
+                             .relu = d->relu};
     if (d->blocks) cpu_conv_blocks_run(d->blocks, &o);
     if (d->direct && !d->widens) cpu_direct_run(d->direct, &o);
     if (d->widens) run_widened(d, &o);
@@ -67,14 +75,36 @@ static tu_status run_conv(const tu__kernel *k) {
     return TU_OK;
 }
 
+static tu_status run_conv(const tu__kernel *k) {
+    const conv_data *d = k->data;
+    return tu__run_members(k, &d->members, run_one_conv);
+}
+
 static void release_conv(void *data) {
     conv_data *d = data;
     cpu_dnnl_free(d->dnnl);
 }
 
-/* The attributes of the three operations start with the same fields. */
+static int64_t members_of(const tu__node *node) {
+    switch (node->op->code) {
+    case TU__OP_CONV2D_DX: return tu__attrs(node, conv2d_dx)->members;
+    case TU__OP_CONV2D_DW: return tu__attrs(node, conv2d_dw)->members;
+    default: return tu__attrs(node, conv2d)->members;
+    }
+}
+
+/* Returns the type of one member's block. */
+static tu_type block_type(const tu__node *node, tu_type type) {
+    if (members_of(node)) type.shape.dim[0] /= members_of(node);
+    return type;
+}
+
+/* Returns the convolution of one member. The attributes of the three operations start with the same fields. */
 static cpu_convolution shape_of(const tu__node *node, tu_type x, tu_type filter, tu_type y) {
     const struct tu__conv2d_attrs *a = node->attrs;
+    x = block_type(node, x);
+    filter = block_type(node, filter);
+    y = block_type(node, y);
     return (cpu_convolution){.windows = tu__windows_of(filter.shape.dim + 1, a->stride, a->dilation, a->pad),
                              .images = x.shape.dim[0],
                              .x_size = {x.shape.dim[1], x.shape.dim[2]},
@@ -106,9 +136,10 @@ static bool prefers_direct(const cpu_convolution *c, cpu_conv_result result, tu_
     }
 }
 
+/* Not in frozen graphs: oneDNN blocks its sums by the batch size, which a model's bits must not depend on (decision 43). */
 static tu_status choose_dnnl(tu__selection *s, const cpu_convolution *c, cpu_conv_result result,
                              conv_data *d) {
-    if (cpu_dnnl_conv_bug(c, result, d->type.dtype)) return TU_OK;
+    if (s->graph->is_frozen || cpu_dnnl_conv_bug(c, result, d->type.dtype)) return TU_OK;
     return cpu_dnnl_convolution(c, result, d->type.dtype, cpu_of(s)->threads, &d->dnnl);
 }
 
@@ -165,8 +196,11 @@ static tu_status choose_implementation(tu__selection *s, const cpu_convolution *
 static tu_status lower_convolution(tu__selection *s, const tu__node *node, cpu_conv_result result,
                                    const cpu_convolution *c, const char *const names[4]) {
     tu__epilogue epilogue = {.result = {node->id, 0}};
-    if (result == CPU_CONV_Y) epilogue = tu__epilogue_of(s, node);
-    conv_data data = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
+    if (result == CPU_CONV_Y) epilogue = tu__epilogue_of_members(s, node, members_of(node));
+    conv_data data = {
+        .bias = epilogue.add, .relu = epilogue.relu, .type = block_type(node, node->outputs[0])};
+    tu__members_of(&data.members, s, node, members_of(node));
+    if (epilogue.add) tu__members_add_bias(&data.members, s, epilogue.added, c->groups * c->y_channels, 2);
     TU_TRY(choose_implementation(s, c, result, &data));
     tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_conv);
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
@@ -187,7 +221,8 @@ tu_status cpu_lower_conv2d(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = TU__EPILOGUE_NAMES("conv2d");
     cpu_convolution c =
         shape_of(node, cpu_input_type(s, node, 0), cpu_input_type(s, node, 1), node->outputs[0]);
-    return lower_convolution(s, node, CPU_CONV_Y, &c, names);
+    tu_status status = members_of(node) ? TU_UNSUPPORTED : cpu_lower_frozen_conv2d(s, node, &c);
+    return status == TU_UNSUPPORTED ? lower_convolution(s, node, CPU_CONV_Y, &c, names) : status;
 }
 
 tu_status cpu_lower_conv2d_dx(tu__selection *s, const tu__node *node) {

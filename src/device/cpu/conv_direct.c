@@ -33,30 +33,12 @@ enum {
 /* ---- Panels: groups of columns, a few vectors wide ---- */
 
 void cpu_direct_plan_panels(cpu_direct *plan) {
-    plan->panel_vectors = (plan->columns + plan->loops->vector_elements - 1) / plan->loops->vector_elements;
-    plan->panels = (plan->panel_vectors + plan->loops->max_vectors - 1) / plan->loops->max_vectors;
+    plan->panel_vectors = cpu_panel_vectors(plan->loops, plan->columns);
+    plan->panels = cpu_panel_count(plan->loops, plan->columns);
 }
 
-panel cpu_direct_panel(const cpu_direct *plan, int64_t i) {
-    int64_t first = chunk_start(plan->panel_vectors, plan->panels, i) * plan->loops->vector_elements;
-    int64_t end = chunk_start(plan->panel_vectors, plan->panels, i + 1) * plan->loops->vector_elements;
-    return (panel){first, min_i64(end, plan->columns) - first, end - first};
-}
-
-/* ---- Tiles: rows of c, as many as fit in registers ---- */
-
-void cpu_direct_rows(const cpu_gemm_loops *loops, cpu_gemm_tile t, int64_t rows) {
-    int64_t max_rows = loops->max_rows[(t.columns + loops->vector_elements - 1) / loops->vector_elements];
-    int64_t chunks = (rows + max_rows - 1) / max_rows;
-    const char *a = t.a;
-    char *c = t.c;
-    for (int64_t i = 0; i < chunks; i++) {
-        int64_t first = chunk_start(rows, chunks, i);
-        t.rows = chunk_start(rows, chunks, i + 1) - first;
-        t.a = a + first * t.a_row * loops->element_bytes;
-        t.c = c + first * t.c_row * loops->element_bytes;
-        loops->tile(&t);
-    }
+cpu_panel cpu_direct_panel(const cpu_direct *plan, int64_t i) {
+    return cpu_panel_at(plan->loops, plan->columns, i);
 }
 
 /* ---- Padding ---- */
@@ -123,6 +105,11 @@ tu_status cpu_direct_new(tu__arena *arena, const cpu_gemm_loops *loops, const cp
     TU_TRY((result == CPU_CONV_DW ? cpu_direct_plan_filter : cpu_direct_plan_output)(arena, plan));
     *new_plan = plan;
     return TU_OK;
+}
+
+void cpu_direct_use_packed(cpu_direct *plan) {
+    plan->is_packed = true;
+    plan->packed_bytes = 0;
 }
 
 size_t cpu_direct_workspace(const cpu_direct *plan) {

@@ -23,13 +23,18 @@ typedef struct cpu_direct cpu_direct;
  * pairs support only CPU_CONV_DW. */
 tu_status cpu_direct_new(tu__arena *arena, const cpu_gemm_loops *loops, const cpu_convolution *convolution,
                          cpu_conv_result result, int threads, cpu_direct **plan);
+/* From now on the second operand is the packed filter: packed_panels.h. Only for
+ * CPU_CONV_Y. */
+void cpu_direct_use_packed(cpu_direct *plan);
 size_t cpu_direct_workspace(const cpu_direct *plan);
 
-/* The two operands in the order given at cpu_conv_result. Only CPU_CONV_Y supports a bias (or NULL) and relu. */
+/* The two operands in the order given at cpu_conv_result. Only CPU_CONV_Y supports an epilogue: a bias (or NULL), a
+ * residual of the size of the result (or NULL), which is added after it, and relu. */
 typedef struct cpu_direct_operands {
     const void *first, *second, *bias;
     void *out, *workspace;
     bool relu;
+    const void *residual;
 } cpu_direct_operands;
 void cpu_direct_run(const cpu_direct *plan, const cpu_direct_operands *operands);
 

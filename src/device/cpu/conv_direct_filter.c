@@ -203,7 +203,7 @@ static void add_rows(const cpu_direct *plan, const char *x, const char *y, int64
     int64_t y_pixel = c->groups * y_group;
     for (int64_t work_item = first; work_item < last; work_item++) {
         int64_t run = work_item % plan->runs, group = work_item / plan->runs / plan->panels;
-        panel p = cpu_direct_panel(plan, work_item / plan->runs % plan->panels);
+        cpu_panel p = cpu_direct_panel(plan, work_item / plan->runs % plan->panels);
         cpu_gemm_tile t = {.a_row = 1,
                            .a_step = plan->pixels * c->windows.stride[1] * plan->source.channels,
                            .a_blocks = plan->a_blocks,
@@ -218,7 +218,7 @@ static void add_rows(const cpu_direct *plan, const char *x, const char *y, int64
         t.b = y + (group * y_group + p.first) * bytes;
         t.c = partial + ((group * plan->k + run * plan->run_length) * width + p.first) * bytes;
         set_run_operands(plan, run, from, to, y_pixel, &t);
-        cpu_direct_rows(plan->loops, t, plan->run_length);
+        cpu_multiply_rows(plan->loops, t, plan->run_length);
     }
 }
 

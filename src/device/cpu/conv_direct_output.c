@@ -10,11 +10,10 @@ typedef struct task {
     const cpu_direct_operands *operands;
 } task;
 
-static char *packed_panel(const cpu_direct *plan, const cpu_direct_operands *operands, int64_t group,
-                          panel p) {
+/* Returns the offset of a panel in the packed filter, in bytes. */
+static int64_t panel_offset(const cpu_direct *plan, int64_t group, cpu_panel p) {
     int64_t group_elements = plan->k * plan->panel_vectors * plan->loops->vector_elements;
-    return (char *)operands->workspace +
-           (group * group_elements + plan->k * p.first) * plan->loops->element_bytes;
+    return (group * group_elements + plan->k * p.first) * plan->loops->element_bytes;
 }
 
 /* Work item: index = (group * panels + panel) * taps + tap. */
@@ -26,13 +25,13 @@ static void pack_filter(void *context, int64_t first, int64_t last, int worker) 
     bool forward = plan->computes == CPU_CONV_Y;
     for (int64_t work_item = first; work_item < last; work_item++) {
         int64_t i = work_item % plan->taps, group = work_item / plan->taps / plan->panels;
-        panel p = cpu_direct_panel(plan, work_item / plan->taps % plan->panels);
+        cpu_panel p = cpu_direct_panel(plan, work_item / plan->taps % plan->panels);
         int64_t from = group * plan->shape.y_channels * filter_row + plan->tap_order[i] * x_channels;
         from += p.first * (forward ? filter_row : 1);
         plan->loops->pack(plan->in_channels, p.columns,
                           (const char *)t->operands->second + from * plan->loops->element_bytes,
                           forward ? 1 : filter_row, forward ? filter_row : 1,
-                          packed_panel(plan, t->operands, group, p) +
+                          (char *)t->operands->workspace + panel_offset(plan, group, p) +
                               i * plan->in_channels * p.width * plan->loops->element_bytes,
                           p.width);
     }
@@ -47,7 +46,7 @@ typedef struct conv_work { /* one panel of one phase, for one band of an image *
     const cpu_direct *plan;
     const cpu_direct_operands *operands;
     const phase *phase;
-    panel panel;
+    cpu_panel panel;
     int64_t panel_index, group, from, to; /* rows from … to - 1 of the phase */
     const char *image; /* skips_padding: the source; else the padded image from row image_row on */
     int64_t image_row;
@@ -73,6 +72,14 @@ static void set_epilogue(const conv_work *work, cpu_gemm_tile *t) {
     t->relu = work->operands->relu;
 }
 
+/* Lets the tile write output row `row` of the phase, and read the residual there if it is the last to add. */
+static void set_result(const conv_work *work, int64_t row, bool is_last, cpu_gemm_tile *t) {
+    char *c = result_row(work, row);
+    const char *residual = work->operands->residual;
+    t->c = c;
+    if (residual && is_last) t->residual = residual + (c - (const char *)work->operands->out);
+}
+
 static cpu_gemm_tile common_tile(const conv_work *work) {
     const cpu_direct *plan = work->plan;
     return (cpu_gemm_tile){.a_row = plan->in_stride[1] * plan->source.channels,
@@ -95,13 +102,14 @@ static void compute_padded(const conv_work *work) {
         t.a_blocks = this_phase->a_blocks + block;
         t.b = work->b + block * t.b_block * bytes;
         t.add = block > 0;
-        if (block + chunk >= this_phase->blocks) set_epilogue(work, &t);
+        bool is_last = block + chunk >= this_phase->blocks;
+        if (is_last) set_epilogue(work, &t);
         for (int64_t row = work->from; row < work->to; row++) {
             int64_t row_offset = (row * plan->in_stride[0] - work->image_row) * plan->source.padded_size[1] *
                                  plan->source.channels;
             t.a = work->image + (row_offset + work->group * plan->in_channels) * bytes;
-            t.c = result_row(work, row);
-            cpu_direct_rows(plan->loops, t, this_phase->axis[1].count);
+            set_result(work, row, is_last, &t);
+            cpu_multiply_rows(plan->loops, t, this_phase->axis[1].count);
         }
     }
 }
@@ -116,8 +124,9 @@ static void multiply_segments(const conv_work *work, const border_tile *tile, in
     int64_t step = plan->in_stride[1], pixel = plan->source.channels;
     int64_t source_row = i0 < i1 ? row * plan->in_stride[0] + rows->offset[i0] : 0;
     char *c = (char *)t.c + tile->row * t.c_row * bytes;
+    if (t.residual) t.residual = (const char *)t.residual + tile->row * t.c_row * bytes;
     cpu_gemm_tile segment_tile = t;
-    segment_tile.bias = NULL;
+    segment_tile.bias = segment_tile.residual = NULL;
     segment_tile.relu = false;
     /* A call with blocks = 0 writes zeros, to which the segments are added. */
     if (tile->segment_count > 1 && !t.add) {
@@ -151,12 +160,13 @@ static void compute_skipping_padding(const conv_work *work) {
     int64_t chunk = blocks_per_chunk(rows->taps, max_i64(t.b_block, 1) * plan->loops->element_bytes);
     for (int64_t tap = 0; tap == 0 || tap < rows->taps; tap += chunk) {
         t.add = tap > 0;
-        if (tap + chunk >= rows->taps) set_epilogue(work, &t);
+        bool is_last = tap + chunk >= rows->taps;
+        if (is_last) set_epilogue(work, &t);
         for (int64_t row = work->from; row < work->to; row++) {
             int64_t i0 = tap, i1 = min_i64(tap + chunk, rows->taps);
             while (i0 < i1 && row * plan->in_stride[0] + rows->offset[i0] < 0) i0++;
             while (i1 > i0 && row * plan->in_stride[0] + rows->offset[i1 - 1] >= plan->source.size[0]) i1--;
-            t.c = result_row(work, row);
+            set_result(work, row, is_last, &t);
             for (const border_tile *tile = this_phase->tiles[work->panel_index]; tile->rows > 0; tile++)
                 multiply_segments(work, tile, row, i0, i1, t);
         }
@@ -165,6 +175,7 @@ static void compute_skipping_padding(const conv_work *work) {
 
 static void compute_band(conv_work *work, int64_t band) {
     const cpu_direct *plan = work->plan;
+    const char *filter = plan->is_packed ? work->operands->second : work->operands->workspace;
     for (work->group = 0; work->group < plan->shape.groups; work->group++)
         for (work->panel_index = 0; work->panel_index < plan->panels; work->panel_index++)
             for (int64_t f = 0; f < plan->phase_count; f++) {
@@ -172,7 +183,7 @@ static void compute_band(conv_work *work, int64_t band) {
                 work->panel = cpu_direct_panel(plan, work->panel_index);
                 work->from = band * plan->band_rows;
                 work->to = min_i64(work->from + plan->band_rows, work->phase->axis[0].count);
-                work->b = packed_panel(plan, work->operands, work->group, work->panel) +
+                work->b = filter + panel_offset(plan, work->group, work->panel) +
                           work->phase->k_first * work->panel.width * plan->loops->element_bytes;
                 (plan->skips_padding ? compute_skipping_padding : compute_padded)(work);
             }
@@ -202,6 +213,7 @@ static void compute_bands(void *context, int64_t first, int64_t last, int worker
 
 void cpu_direct_output(const cpu_direct *plan, const cpu_direct_operands *operands) {
     task t = {plan, operands};
-    tu__parallel_for(plan->shape.groups * plan->panels * plan->taps, 1, pack_filter, &t);
+    if (!plan->is_packed)
+        tu__parallel_for(plan->shape.groups * plan->panels * plan->taps, 1, pack_filter, &t);
     tu__parallel_for_stealing(plan->shape.images * plan->bands, 1, compute_bands, &t);
 }

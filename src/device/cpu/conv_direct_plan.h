@@ -3,7 +3,9 @@
 #define TU__DEVICE_CPU_CONV_DIRECT_PLAN_H
 
 #include "base/parallel.h"
+#include "device/cpu/chunks.h"
 #include "device/cpu/conv_direct.h"
+#include "device/cpu/packed_panels.h"
 
 enum { CPU_DIRECT_UNPADDED_CHANNELS = 16 /* with fewer channels, images are padded */ };
 
@@ -52,6 +54,7 @@ struct cpu_direct {
     int64_t *tap_order;
     phase *phases;
     int64_t phase_count, bands, band_rows;
+    bool is_packed;     /* the filter is packed already */
     bool skips_padding; /* out-of-bounds taps are skipped; else images are padded */
     /* filter gradient */
     int64_t run_length, runs; /* a run: adjacent taps and channels; its length, and the runs per group */
@@ -63,36 +66,12 @@ struct cpu_direct {
     int threads;
 };
 
-static inline int64_t min_i64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static inline int64_t max_i64(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-static inline int64_t round_up(int64_t x, int64_t to) {
-    return (x + to - 1) / to * to;
-}
-
 static inline size_t aligned_bytes(int64_t elements, int bytes) {
     return (size_t)round_up(elements * bytes, 64);
 }
 
-/* Returns the first item of chunk i of `chunks` chunks, whose sizes differ by at most one. */
-static inline int64_t chunk_start(int64_t count, int64_t chunks, int64_t i) {
-    return i * (count / chunks) + min_i64(i, count % chunks);
-}
-
-typedef struct panel {
-    int64_t first, columns, width; /* width: columns rounded up to vectors */
-} panel;
-
 void cpu_direct_plan_panels(cpu_direct *plan);
-panel cpu_direct_panel(const cpu_direct *plan, int64_t i);
-
-/* Computes `rows` consecutive rows of c, in as many tiles as necessary. */
-void cpu_direct_rows(const cpu_gemm_loops *loops, cpu_gemm_tile t, int64_t rows);
+cpu_panel cpu_direct_panel(const cpu_direct *plan, int64_t i);
 
 void cpu_direct_plan_padding(padded *p);
 int64_t cpu_direct_padded_elements(const padded *p, int64_t rows);

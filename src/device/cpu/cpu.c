@@ -66,14 +66,14 @@ static uint64_t memory_of_machine(void) {
 static tu_status describe_machine(int index, tu_device_info *info) {
     if (index > 0)
         return tu_fail(TU_NOT_FOUND, "there is one CPU device, cpu:0; cpu:0/2 splits its cores in two");
-    static _Thread_local char description[512];
+    static _Thread_local char description[512], arithmetic[128];
     char model[128];
     cpu_set_t mask;
     read_model_name(model, sizeof model);
     const char *dnnl = cpu_dnnl_version();
-    int length =
-        snprintf(description, sizeof description, "%s, %s, %s%s", model, cpu_isa_name(cpu_isa_in_use()),
-                 dnnl ? "oneDNN " : "without oneDNN", dnnl ? dnnl : "");
+    snprintf(arithmetic, sizeof arithmetic, "%s, %s%s", cpu_isa_name(cpu_isa_in_use()),
+             dnnl ? "oneDNN " : "without oneDNN", dnnl ? dnnl : "");
+    int length = snprintf(description, sizeof description, "%s, %s", model, arithmetic);
     for (cpu_isa isa = CPU_BASELINE; isa < CPU_ISA_COUNT && (size_t)length < sizeof description; isa++)
         if (cpu_isa_of_machine()->unusable_reason[isa])
             length += snprintf(description + length, sizeof description - (size_t)length, "; no %s: %s",
@@ -82,7 +82,8 @@ static tu_status describe_machine(int index, tu_device_info *info) {
                              .kind = "cpu",
                              .description = description,
                              .memory_bytes = memory_of_machine(),
-                             .cores = cores_of_process(&mask)};
+                             .cores = cores_of_process(&mask),
+                             .arithmetic = arithmetic};
     return TU_OK;
 }
 
@@ -174,6 +175,11 @@ static void close_device(tu_device_instance *device) {
 
 /* ---- Programs ---- */
 
+int cpu_sum_threads(const tu__selection *s) {
+    int threads = cpu_of(s)->threads, most = s->graph->sum_threads;
+    return most && most < threads ? most : threads;
+}
+
 static const tu__lowering_rule rules[TU__OP_COUNT] = {
 #define LOWERING_RULE(op, rule) [TU__OP_##op] = rule,
 #include "device/cpu/lowering.def"
@@ -227,7 +233,7 @@ static tu_status run_kernels(const tu__bound_kernels *bound, uint32_t first, uin
         TU_TRY(bound->kernels[i].run(&bound->kernels[i]));
         double end = tu__now();
         bound->times[i] = (tu__kernel_time){start, end - start};
-        tu__contention_check(end);
+        if (!tu__parallel_uses_pool()) tu__contention_check(end);
         start = end;
     }
     return TU_OK;

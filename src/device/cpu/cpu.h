@@ -18,10 +18,16 @@ typedef struct cpu_device {
 /* Returns the device of a kernel or a selection. */
 #define cpu_of(holder) ((const cpu_device *)(holder)->device)
 
+/* Returns the number of threads among which the kernels of a graph may divide the additions of one sum. */
+int cpu_sum_threads(const tu__selection *s);
+
 /* Lowering rules, from lowering.def. */
 #define LOWERING_RULE(op, rule) tu_status rule(tu__selection *s, const tu__node *node);
 #include "device/cpu/lowering.def"
 tu_status cpu_lower_reference(tu__selection *s, const tu__node *node);
+
+/* int8_values.c: the rule of max_pool for u8. */
+tu_status cpu_lower_max_pool_u8(tu__selection *s, const tu__node *node);
 
 /* rearrange.c: adds a kernel that copies a dense value into the buffer of an export. */
 tu_status cpu_lower_copy(tu__selection *s, tu__edge from, tu__edge to);

@@ -118,7 +118,9 @@ static bool limit_instructions(void) {
     static const dnnl_cpu_isa_t sets[CPU_ISA_COUNT] = {
         [CPU_BASELINE] = dnnl_cpu_isa_sse41,
         [CPU_AVX2] = dnnl_cpu_isa_avx2,
+        [CPU_AVX_VNNI] = dnnl_cpu_isa_avx2, /* its AVX-VNNI needs another bit, and only int8 uses it */
         [CPU_AVX512] = dnnl_cpu_isa_avx512_core,
+        [CPU_AVX512_VNNI] = dnnl_cpu_isa_avx512_core_vnni,
         [CPU_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
     };
     const cpu_isa_facts *facts = cpu_isa_of_machine();

@@ -17,25 +17,13 @@
 #include "device/cpu/gemm.h"
 
 #include "base/parallel.h"
+#include "device/cpu/chunks.h"
 
 enum {
     CHUNK = 512,                   /* maximum of k */
     PACKED_ROWS_BYTES = 512 << 10, /* maximum bytes of packed rows of a */
     MIN_WORK = 1 << 14             /* minimum vector multiply-adds per worker */
 };
-
-static int64_t min_i64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-/* Returns the first item of chunk i of `chunks` chunks, whose sizes differ by at most one. */
-static int64_t chunk_start(int64_t count, int64_t chunks, int64_t i) {
-    return i * (count / chunks) + min_i64(i, count % chunks);
-}
 
 static int64_t vectors_of(const cpu_gemm *g) {
     return divide_up(g->n, g->loops->vector_elements);

@@ -9,6 +9,7 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl_bugs.h"
 #include "device/cpu/epilogue.h"
+#include "device/cpu/frozen.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/ranges.h"
@@ -35,7 +36,8 @@ static tu_status run_matmul(const tu__kernel *k) {
     const matmul_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
     if (d->dnnl || d->widens) {
-        cpu_direct_operands o = {k->in[0], k->in[1], NULL, k->out[0], k->workspace, false};
+        cpu_direct_operands o = {
+            .first = k->in[0], .second = k->in[1], .out = k->out[0], .workspace = k->workspace};
         if (d->widens) run_widened(d, &o);
         if (d->dnnl) TU_TRY(cpu_dnnl_run(d->dnnl, &o));
         cpu_apply_epilogue(k->device, d->type, k->out[0], bias, d->relu);
@@ -116,7 +118,8 @@ static tu_status choose_implementation(tu__selection *s, const tu__node *node, m
     tu_dtype dtype = d->type.dtype;
     const struct cpu_loops_gemm *loops = cpu_of(s)->loops->gemm;
     if (dtype == TU_BF16) {
-        TU_TRY(try_dnnl(&d->gemm, dtype, &d->dnnl));
+        /* oneDNN blocks its sums by the batch size, which a model's bits must not depend on (decision 43). */
+        if (!s->graph->is_frozen) TU_TRY(try_dnnl(&d->gemm, dtype, &d->dnnl));
         if (d->dnnl) return TU_OK;
         d->widens = true;
         d->widened = (cpu_widened){tu_shape_elements(cpu_input_type(s, node, 0).shape),
@@ -131,6 +134,8 @@ static tu_status choose_implementation(tu__selection *s, const tu__node *node, m
 tu_status cpu_lower_matmul(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = TU__EPILOGUE_NAMES("matmul");
     tu_dtype dtype = node->outputs[0].dtype;
+    tu_status status = cpu_lower_frozen_matmul(s, node);
+    if (status != TU_UNSUPPORTED) return status;
     if (dtype != TU_F32 && dtype != TU_F64 && dtype != TU_BF16) return TU_UNSUPPORTED;
     tu__epilogue epilogue = tu__epilogue_of(s, node);
     matmul_data data = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};

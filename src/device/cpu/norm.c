@@ -13,10 +13,11 @@
 
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
+#include "device/kit/members.h"
 #include "device/kit/norm_fusion.h"
 
 typedef struct norm_data {
-    int64_t rows, width; /* x [rows, width] */
+    int64_t rows, width; /* x [rows, width], of one member */
     double epsilon;
     tu_dtype dtype;
     int64_t workers;
@@ -26,6 +27,7 @@ typedef struct norm_data {
     bool relu;          /* relu is applied to y */
     bool after_relu;    /* gradient: relu was applied to y, whose scale and shift are in[5] */
     bool saves_factors; /* scale and shift of y are saved in out[3] */
+    tu__members members;
 } norm_data;
 
 typedef struct worker_statistics {
@@ -120,7 +122,7 @@ static void apply_range(void *context, int64_t first, int64_t last, int worker) 
         cpu_element(k->out[0], d->dtype, offset));
 }
 
-static tu_status run_batch_norm(const tu__kernel *k) {
+static tu_status run_one_batch_norm(const tu__kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *beta = k->in[2];
     float *mean = k->out[1], *variance = k->out[2], *scale = scale_of(k), *shift = shift_of(k);
@@ -136,6 +138,11 @@ static tu_status run_batch_norm(const tu__kernel *k) {
     }
     run_rows(k, apply_range);
     return TU_OK;
+}
+
+static tu_status run_batch_norm(const tu__kernel *k) {
+    const norm_data *d = k->data;
+    return tu__run_members(k, &d->members, run_one_batch_norm);
 }
 
 /* ---- Its gradient: in x, gamma, mean, variance, dy, scale and shift of y; out dx, dgamma, dbeta ---- */
@@ -185,7 +192,7 @@ static void merge_sums(const tu__kernel *k, int64_t c, double *first, double *se
     }
 }
 
-static tu_status run_batch_gradient(const tu__kernel *k) {
+static tu_status run_one_batch_gradient(const tu__kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *variance = k->in[3];
     float *dgamma = k->out[1], *dbeta = k->out[2];
@@ -202,6 +209,11 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
     }
     run_rows(k, gradient_range);
     return TU_OK;
+}
+
+static tu_status run_batch_gradient(const tu__kernel *k) {
+    const norm_data *d = k->data;
+    return tu__run_members(k, &d->members, run_one_batch_gradient);
 }
 
 /* ---- Layer normalisation: in x, gamma, beta; out y, mean, rstd ---- */
@@ -251,23 +263,25 @@ static tu_status run_layer_norm_gradient(const tu__kernel *k) {
 
 /* ---- Lowering rules ---- */
 
-/* Makes a kernel without reads and writes. `shared`: number of arrays that all workers read. Returns TU_UNSUPPORTED
- * for types without loops. */
+/* Makes a kernel without reads and writes. `shared`: number of arrays that all workers read. `members`: 0, or the number of
+ * networks. Returns TU_UNSUPPORTED for types without loops. */
 static tu_status new_norm_kernel(tu__selection *s, const tu__node *node, double epsilon, int shared,
-                                 tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
+                                 int64_t members, tu_status (*run)(const tu__kernel *k),
+                                 tu__kernel **kernel) {
     tu_type x = node->outputs[0], gamma = cpu_input_type(s, node, 1);
     if (cpu_loop_variant(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
     tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run);
     norm_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    int64_t width = tu_shape_elements(gamma.shape);
+    int64_t networks = members ? members : 1, width = tu_shape_elements(gamma.shape) / networks;
     size_t array = (size_t)width * sizeof(float);
-    *d = (norm_data){.rows = tu_shape_elements(x.shape) / width,
+    *d = (norm_data){.rows = tu_shape_elements(x.shape) / width / networks,
                      .width = width,
                      .epsilon = epsilon,
                      .dtype = x.dtype,
                      .workers = cpu_of(s)->threads,
                      .worker_bytes = cpu_round_up_to_line(64 + 3 * array)};
+    tu__members_of(&d->members, s, node, members);
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers + cpu_round_up_to_line((size_t)shared * array);
     cpu_kernel_set_costs(k, s, node);
     return TU_OK;
@@ -275,29 +289,35 @@ static tu_status new_norm_kernel(tu__selection *s, const tu__node *node, double 
 
 tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch_norm, &k));
+    const struct tu__batch_norm_attrs *a = node->attrs;
+    TU_TRY(new_norm_kernel(s, node, a->epsilon, 2, a->members, run_batch_norm, &k));
     norm_data *d = k->data;
     tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
     k->name = tu__norm_epilogue_name(&epilogue);
     d->has_addend = epilogue.add;
     d->relu = epilogue.relu;
     d->saves_factors = d->relu && !d->has_addend;
+    size_t factors = 2 * (size_t)d->width * sizeof(float), networks = a->members ? (size_t)a->members : 1;
     if (d->has_addend) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    if (d->has_addend) d->members.in[3] = d->members.in[0];
+    d->members.out[3] = factors;
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_add_epilogue(k, &epilogue));
     TU_TRY(tu__kernel_write(k, epilogue.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
-    return d->saves_factors ? tu__kernel_save(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
+    return d->saves_factors ? tu__kernel_save(k, node, factors * networks) : TU_OK;
 }
 
 tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
+    const struct tu__batch_norm_grad_attrs *a = node->attrs;
+    TU_TRY(new_norm_kernel(s, node, a->epsilon, 3, a->members, run_batch_gradient, &k));
     tu__relu_gradient found;
     if (!tu__find_relu_gradient(s, node, &found)) return cpu_kernel_add_operands(k, node, TU__NORM_DY);
     norm_data *d = k->data;
     d->after_relu = true;
+    d->members.in[5] = 2 * (size_t)d->width * sizeof(float);
     k->name = "relu_grad+batch_norm_grad";
     for (uint32_t i = 0; i < node->input_count; i++)
         TU_TRY(tu__kernel_read(k, i == TU__NORM_DY ? found.dy : node->inputs[i]));
@@ -309,13 +329,13 @@ tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
 
 tu_status cpu_lower_layer_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer_norm, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm)->epsilon, 0, 0, run_layer_norm, &k));
     return cpu_kernel_add_operands(k, node, 0);
 }
 
 tu_status cpu_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(
-        new_norm_kernel(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_norm_gradient, &k));
+    TU_TRY(new_norm_kernel(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, 0, run_layer_norm_gradient,
+                           &k));
     return cpu_kernel_add_operands(k, node, 4);
 }

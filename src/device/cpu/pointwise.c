@@ -242,7 +242,8 @@ static void init_subkernel(runner *r, const cpu_subkernel *p, char *scratch) {
     r->subkernel = p;
     r->scratch = scratch;
     r->size = p->wide ? 8 : 4;
-    for (uint16_t i = 0; i < p->scratch_slots; i++) r->slot_data[i] = scratch + i * p->register_bytes;
+    for (uint16_t i = 0; scratch && i < p->scratch_slots; i++)
+        r->slot_data[i] = scratch + i * p->register_bytes;
     tile all_rows = {.rows = p->row_tiles ? 1 : p->tile / p->row, .n = p->tile};
     for (uint32_t i = 0; i < p->number_count; i++) {
         void *to = r->slot_data[p->numbers[i].slot];
@@ -256,12 +257,18 @@ static void init_subkernel(runner *r, const cpu_subkernel *p, char *scratch) {
         if (p->loads[i].access == CPU_ONCE) load_rows(r, &p->loads[i], all_rows);
 }
 
+/* Returns a worker's part of the workspace; NULL if the kernel needs none. */
+static char *scratch_of(const tu__kernel *k, int worker) {
+    const cpu_pointwise *d = k->data;
+    return d->scratch_bytes ? (char *)k->workspace + (size_t)worker * d->scratch_bytes : NULL;
+}
+
 /* Runs tiles first … last - 1 of the kernel. */
 static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const cpu_pointwise *d = k->data;
     runner r = {.k = k, .loops = cpu_of(k)->loops};
-    char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
+    char *scratch = scratch_of(k, worker);
     uint32_t subkernel = 0;
     while (d->first_tile[subkernel + 1] <= first) subkernel++;
     for (int64_t tile_index = first; tile_index < last; subkernel++) {
@@ -324,7 +331,7 @@ static void sum_columns(void *context, int64_t first, int64_t last, int worker) 
     const cpu_subkernel *p = d->subkernels;
     const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
     runner r = {.k = k, .loops = cpu_of(k)->loops};
-    init_subkernel(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
+    init_subkernel(&r, p, scratch_of(k, worker));
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = min_i64(last, row + p->block_rows);
         run_block(&r, row, end);
@@ -357,7 +364,7 @@ static void sum_each_row(void *context, int64_t first, int64_t last, int worker)
     const cpu_subkernel *p = d->subkernels;
     const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
     runner r = {.k = k, .loops = cpu_of(k)->loops};
-    init_subkernel(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
+    init_subkernel(&r, p, scratch_of(k, worker));
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = min_i64(last, row + p->block_rows);
         if (!p->squares) run_block(&r, row, end);
@@ -381,7 +388,7 @@ static void merge_sums(const tu__kernel *k, int workers) {
         const cpu_sum *sum = &p->sums[i];
         float *total = floats_at(k->workspace, sum->partial);
         for (int worker = 1; worker < workers; worker++) {
-            char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
+            char *scratch = scratch_of(k, worker);
             loops->merge[CPU_SUM](p->sum_row, floats_at(scratch, sum->partial), total);
         }
         loops->finish[loop_type(p, sum)](p->sum_row, total, sum->divisor, k->out[sum->out]);

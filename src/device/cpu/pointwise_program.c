@@ -103,7 +103,7 @@ static bool keeps_type(tu__opcode op) {
 /* True if every value of one type is exactly representable in the other. */
 static bool is_exact_in(tu_dtype from, tu_dtype to) {
     if (from == to || from == TU_BOOL || to == TU_F64) return true;
-    return to == TU_F32 && (from == TU_BF16 || from == TU_F16 || from == TU_U8);
+    return to == TU_F32 && (from == TU_BF16 || from == TU_F16 || from == TU_U8 || from == TU_I8);
 }
 
 /* Returns the type that a member's result must be rounded to; TU_DTYPE_COUNT: none. */
@@ -447,9 +447,9 @@ static tu_status write_sums(program *p) {
     subkernel->squares = sums_squares(subkernel);
     subkernel->sum_rows = subkernel->count / subkernel->sum_row;
     bool all_rows = columns && !p->c->splits_rows;
-    subkernel->sum_grain = all_rows
-                               ? subkernel->sum_rows
-                               : cpu_grain(subkernel->sum_rows, subkernel->sum_row, cpu_of(p->k)->threads);
+    subkernel->sum_grain = all_rows ? subkernel->sum_rows
+                                    : cpu_grain(subkernel->sum_rows, subkernel->sum_row,
+                                                columns ? cpu_sum_threads(p->c->s) : cpu_of(p->k)->threads);
     int64_t fit = SUM_BLOCK_ELEMENTS / subkernel->sum_row;
     subkernel->block_rows = columns ? CPU_SUM_BLOCK : fit < 1 ? 1 : fit > CPU_SUM_BLOCK ? CPU_SUM_BLOCK : fit;
     subkernel->sum_count = p->c->sum_count;

@@ -114,6 +114,12 @@ static tu_status run_mean_gradient(const tu__kernel *k) {
 
 /* ---- Lowering rules ---- */
 
+/* A stride beyond the padded input has one window, as a stride of the whole input has: this avoids overflows. */
+static int64_t effective_stride(int64_t stride, int64_t size, int64_t before, int64_t after) {
+    int64_t whole = size + before + after;
+    return stride < whole ? stride : whole;
+}
+
 static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], const int64_t stride[2],
                               const int64_t pad[4]) {
     return (cpu_pooling){.images = x.dim[0],
@@ -121,7 +127,8 @@ static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], c
                          .x_size = {x.dim[1], x.dim[2]},
                          .y_size = {y.dim[1], y.dim[2]},
                          .window = {window[0], window[1]},
-                         .stride = {stride[0], stride[1]},
+                         .stride = {effective_stride(stride[0], x.dim[1], pad[0], pad[1]),
+                                    effective_stride(stride[1], x.dim[2], pad[2], pad[3])},
                          .pad = {pad[0], pad[2]}};
 }
 
@@ -143,6 +150,7 @@ static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooli
 }
 
 tu_status cpu_lower_max_pool(tu__selection *s, const tu__node *node) {
+    if (node->outputs[0].dtype == TU_U8) return cpu_lower_max_pool_u8(s, node);
     const struct tu__max_pool_attrs *a = tu__attrs(node, max_pool);
     tu_shape x = cpu_input_type(s, node, 0).shape;
     return lower_pooling(s, node, pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad), 0,

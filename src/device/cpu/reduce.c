@@ -12,7 +12,9 @@
  * Work is divided by results if there are enough of them: by `outer`, and by strips of `inner`. Otherwise (the
  * gradient of a bias has c results and a million rows) the reduced axis is divided: each worker reduces its rows,
  * and the partial results are merged in the order of the ranges, so the same number of threads gives the same
- * bits. */
+ * bits. Mirrored replicas with different numbers of threads all divide it by the least (cpu_sum_threads). In the graph
+ * of a model, whose bits depend neither on threads nor on the number of samples, it is never divided, and axes of size
+ * 1, which may be the samples, are not dropped. */
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
@@ -23,7 +25,7 @@ typedef struct reduce_data {
     cpu_reduction reduction;
     float divisor;
     tu_dtype dtype;
-    int64_t workers;
+    int64_t workers;  /* at most so many divide the results, or the additions of one */
     bool splits_rows; /* the reduced axis is divided among the workers */
     size_t worker_bytes;
 } reduce_data;
@@ -128,11 +130,11 @@ static tu_status run_by_rows(const tu__kernel *k) {
 /* ---- Lowering rules ---- */
 
 /* Computes the three sizes; false if the reduced axes are not adjacent. */
-static bool compute_sizes(tu_shape shape, int64_t axes, reduce_data *d) {
+static bool compute_sizes(tu_shape shape, int64_t axes, bool drops_ones, reduce_data *d) {
     d->outer = d->reduced = d->inner = 1;
     bool inside = false, after = false; /* at or after the reduced axes */
     for (int64_t i = 0; i < shape.rank; i++) {
-        if (shape.dim[i] == 1) continue;
+        if (shape.dim[i] == 1 && drops_ones) continue;
         bool is_reduced = axes >> i & 1;
         if (is_reduced && after) return false;
         if (is_reduced) {
@@ -166,11 +168,13 @@ static cpu_reduction reduction_of(tu__opcode op) {
 tu_status cpu_lower_reduce(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     reduce_data plan = {
-        .reduction = reduction_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
-    if (cpu_loop_variant(x.dtype) < 0 || !compute_sizes(x.shape, tu__attrs(node, sum)->axes, &plan))
+        .reduction = reduction_of(node->op->code), .dtype = x.dtype, .workers = cpu_sum_threads(s)};
+    bool is_frozen = s->graph->is_frozen;
+    if (cpu_loop_variant(x.dtype) < 0 ||
+        !compute_sizes(x.shape, tu__attrs(node, sum)->axes, !is_frozen, &plan))
         return TU_UNSUPPORTED;
     plan.divisor = node->op->code == TU__OP_MEAN ? (float)plan.reduced : 1;
-    plan.splits_rows = should_split_rows(&plan);
+    plan.splits_rows = !is_frozen && should_split_rows(&plan);
     plan.worker_bytes = cpu_round_up_to_line((size_t)plan.inner * sizeof(float));
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, plan.splits_rows ? run_by_rows : run_by_results);
     reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;

@@ -29,5 +29,8 @@ static tu__sum_kind kind_of(const tu__sum_form *f, int64_t workers, bool *splits
 
 tu__sum_kind cpu_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *splits_rows) {
     if (cpu_loop_variant(dtype) < 0 || c->wide) return TU__NO_SUMS;
-    return kind_of(&f, cpu_of(c->s)->threads, splits_rows);
+    tu__sum_kind kind = kind_of(&f, cpu_sum_threads(c->s), splits_rows);
+    if (!c->s->graph->is_frozen || !*splits_rows) return kind;
+    *splits_rows = false; /* reduce.c divides no rows there */
+    return TU__NO_SUMS;
 }

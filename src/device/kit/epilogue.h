@@ -18,11 +18,22 @@ typedef struct tu__epilogue {
     const tu__node *add, *relu; /* NULL: none */
     tu__edge added;             /* the operand of `add` that is not the node's result */
     tu__edge result;            /* the value that is stored */
+    /* Only of tu__epilogue_with_residual_of: an addition after `add` and before `relu`, and its other operand. */
+    const tu__node *add_residual;
+    tu__edge residual;
 } tu__epilogue;
 
 /* Finds a bias over the last axis that is the only reader of the node's result, and a relu that is the only reader
  * after that. */
 tu__epilogue tu__epilogue_of(tu__selection *s, const tu__node *node);
+
+/* The same for a node with the attribute `members`, whose result [members * n, …] is read as [members, n, …]: the bias is
+ * [members, 1, …, channels]. With `members` 0 as tu__epilogue_of. */
+tu__epilogue tu__epilogue_of_members(tu__selection *s, const tu__node *node, int64_t members);
+
+/* The same for kernels that also add a residual: a value of the result's type, whose addition is the only reader of
+ * what is before it. */
+tu__epilogue tu__epilogue_with_residual_of(tu__selection *s, const tu__node *node);
 
 /* Finds an epilogue like tu__epilogue_of, with other conditions. */
 typedef struct tu__epilogue_rules {
@@ -33,12 +44,19 @@ typedef struct tu__epilogue_rules {
 } tu__epilogue_rules;
 tu__epilogue tu__find_epilogue(tu__selection *s, const tu__node *node, const tu__epilogue_rules *rules);
 
-/* Adds the epilogue to the kernel, and a read of the added value, if there is one, as the next entry of k->in. */
+/* Adds the epilogue to the kernel, and reads of the added value and of the residual, if there are any, as the next
+ * entries of k->in. */
 tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *epilogue);
 
-/* Returns "conv2d", "conv2d+bias", "conv2d+relu" or "conv2d+bias+relu", depending on the epilogue. */
-const char *tu__epilogue_name(const tu__epilogue *epilogue, const char *const names[4]);
+/* Returns "conv2d", "conv2d+bias", "conv2d+relu" or "conv2d+bias+relu", depending on the epilogue, from a list of 4; a
+ * kernel that adds a residual has a list of 8. */
+const char *tu__epilogue_name(const tu__epilogue *epilogue, const char *const *names);
 #define TU__EPILOGUE_NAMES(name)                                                                             \
     { name, name "+bias", name "+relu", name "+bias+relu" }
+#define TU__EPILOGUE_NAMES_WITH_RESIDUAL(name)                                                               \
+    {                                                                                                        \
+        name, name "+bias", name "+relu", name "+bias+relu", name "+add", name "+bias+add",                  \
+            name "+add+relu", name "+bias+add+relu"                                                          \
+    }
 
 #endif

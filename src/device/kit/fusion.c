@@ -399,7 +399,7 @@ static bool is_leaf_cast(const tu__selection *s, const tu__node *node) {
     const tu__kernel_plan *p = s->plan;
     return node->op->code == TU__OP_CAST &&
            (p->state[node->id] == TU__WAITING || p->state[node->id] == TU__PENDING) &&
-           p->state[node->inputs[0].node] == TU__OUTSIDE && needs_buffer(s, node);
+           p->state[tu__root_of(s, node->inputs[0]).node] == TU__OUTSIDE && needs_buffer(s, node);
 }
 
 /* Fuses the casts of many small tensors, mostly parameters, into one kernel. */

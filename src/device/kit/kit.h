@@ -4,6 +4,7 @@
  *   select.h        turns a partition into kernels and buffers, by the device's lowering rules
  *   fusion.h        pointwise nodes that become one kernel
  *   epilogue.h      a bias and a relu that belong to the kernel of a matmul or convolution
+ *   members.h       the kernel of one network, run for each of several
  *   norm_fusion.h   operations that belong to the kernel of a batch normalisation
  *   reordering.h    transposes, slices and similar operations as an offset and strides
  *   plan_check.h    the checks that the engine does with every plan
@@ -20,6 +21,7 @@
 
 #include "device/kit/epilogue.h"
 #include "device/kit/fusion.h"
+#include "device/kit/members.h"
 #include "device/kit/norm_fusion.h"
 #include "device/kit/plan_check.h"
 #include "device/kit/reordering.h"

@@ -4,7 +4,7 @@
  * of bounds, or a program whose results were never computed. So every plan is validated once, when a program is
  * compiled. The message names the device, the kernel and the error. A valid plan satisfies:
  *
- *   - every index of a buffer, node or read is in range, and no size overflows;
+ *   - every index of a buffer, node or read is in range, no list is longer than it can be, and no size overflows;
  *   - a buffer with a value has a value of the partition or of a leaf; if it is dense, it has the value's size, and
  *     no other dense buffer has the same value; leaves are dense;
  *   - a buffer is written by at most one kernel, a leaf's by none, and every buffer that is read is written;
@@ -33,6 +33,7 @@ typedef struct checker {
     uint32_t *slot;            /* node -> index of its first output */
     uint32_t *dense_buffer_of; /* per output: its dense buffer + 1; 0: none */
     uint32_t *writer;          /* per buffer: the kernel that writes it + 1; 0: none */
+    uint64_t most_reads;       /* of a kernel: every buffer, and every input of every node */
 } checker;
 
 static tu_status fail_plan(const checker *c, const char *format, ...) TU_PRINTF(2, 3);
@@ -98,9 +99,12 @@ static tu_status check_buffers(const checker *c) {
 /* ---- Kernels ---- */
 
 static tu_status check_indices(const checker *c, const tu_kernel *k, const char *what, uint32_t count,
-                               const uint32_t *indices, uint32_t bound) {
+                               const uint32_t *indices, uint32_t bound, uint64_t most) {
     if (count && !indices)
         return fail_plan(c, "kernel '%s' has %u %s but no list of them", k->name, count, what);
+    if (count > most)
+        return fail_plan(c, "kernel '%s' has %u %s: expected at most %llu", k->name, count, what,
+                         (unsigned long long)most);
     for (uint32_t i = 0; i < count; i++)
         if (indices[i] >= bound)
             return fail_plan(c, "kernel '%s' has index %u among its %s: expected less than %u", k->name,
@@ -112,9 +116,11 @@ static tu_status check_kernel(const checker *c, uint32_t kernel) {
     const tu_kernel *k = &c->plan->kernels[kernel];
     if (!k->name) return fail_plan(c, "kernel %u has no name", kernel);
     if (!k->node_count) return fail_plan(c, "kernel '%s' computes no node", k->name);
-    TU_TRY(check_indices(c, k, "nodes", k->node_count, k->nodes, c->partition->graph->node_count));
-    TU_TRY(check_indices(c, k, "reads", k->read_count, k->reads, c->plan->buffer_count));
-    TU_TRY(check_indices(c, k, "writes", k->write_count, k->writes, c->plan->buffer_count));
+    TU_TRY(check_indices(c, k, "nodes", k->node_count, k->nodes, c->partition->graph->node_count,
+                         c->partition->graph->node_count));
+    TU_TRY(check_indices(c, k, "reads", k->read_count, k->reads, c->plan->buffer_count, c->most_reads));
+    TU_TRY(check_indices(c, k, "writes", k->write_count, k->writes, c->plan->buffer_count,
+                         c->plan->buffer_count));
     for (uint32_t w = 0; k->in_place && w < k->write_count; w++)
         if (k->in_place[w] < -1 || k->in_place[w] >= (int64_t)k->read_count)
             return fail_plan(c, "kernel '%s' writes in place of read %d, but it has %u reads", k->name,
@@ -217,9 +223,11 @@ static tu_status check_partition(const checker *c) {
 static tu_status check_all(checker *c) {
     const tu_graph *g = c->partition->graph;
     uint32_t outputs = 0;
+    c->most_reads = c->plan->buffer_count;
     for (uint32_t i = 0; i < g->node_count; i++) {
         c->slot[i] = outputs;
         outputs += g->nodes[i]->output_count;
+        c->most_reads += g->nodes[i]->input_count;
     }
     for (uint32_t i = 0; i < c->partition->node_count; i++) c->in_partition[c->partition->nodes[i]] = true;
     TU_TRY(check_buffers(c));
@@ -236,8 +244,9 @@ static size_t outputs_of(const tu_graph *g) {
 tu_status tu__plan_check(const char *device, const tu_partition *partition, const tu_plan *plan) {
     checker c = {.device = device, .partition = partition, .plan = plan};
     if (!plan) return fail_plan(&c, "select succeeded but returned no plan");
-    if (plan->struct_size < sizeof *plan)
-        return fail_plan(&c, "its struct_size is %zu: expected %zu", plan->struct_size, sizeof *plan);
+    size_t least = offsetof(tu_plan, resident_bytes); /* later fields are optional */
+    if (plan->struct_size < least)
+        return fail_plan(&c, "its struct_size is %zu: expected %zu or more", plan->struct_size, least);
     if ((plan->buffer_count && !plan->buffers) || (plan->kernel_count && !plan->kernels))
         return fail_plan(&c, "it has %u buffers and %u kernels, but a list is NULL", plan->buffer_count,
                          plan->kernel_count);

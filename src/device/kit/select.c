@@ -372,12 +372,17 @@ static void fill_engine_kernel(tu__kernel *k, tu_kernel *result) {
 static tu_status fill_engine_plan(tu__kernel_plan *p) {
     tu_kernel *kernels = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *kernels);
     if (!kernels) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->kernel_count; i++) fill_engine_kernel(p->kernels[i], &kernels[i]);
+    size_t resident_bytes = 0;
+    for (uint32_t i = 0; i < p->kernel_count; i++) {
+        fill_engine_kernel(p->kernels[i], &kernels[i]);
+        resident_bytes += p->kernels[i]->resident_bytes;
+    }
     p->plan = (tu_plan){.struct_size = sizeof(tu_plan),
                         .buffer_count = p->buffer_count,
                         .kernel_count = p->kernel_count,
                         .buffers = p->buffers,
-                        .kernels = kernels};
+                        .kernels = kernels,
+                        .resident_bytes = resident_bytes};
     return TU_OK;
 }
 

@@ -42,6 +42,7 @@ struct tu__kernel {
     uint32_t *nodes, *reads, *writes; /* nodes that it computes; buffers that it reads and writes */
     int32_t *in_place;                /* per write: index of the read whose memory it may reuse; -1: none */
     size_t workspace_bytes;           /* set by the lowering rule; 64-byte aligned */
+    size_t resident_bytes;            /* of data that the plan keeps for it, such as packed weights */
     int64_t flops, bytes_moved;
     const void *device; /* the `device` argument of tu__select */
     /* Set in the copy of an executable: */

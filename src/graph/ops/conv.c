@@ -27,6 +27,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "graph/graph.h"
+#include "graph/ops/conv.h"
 #include "graph/ops/window.h"
 #include "graph/rules.h"
 #include "graph/walk.h"
@@ -60,18 +61,33 @@ static tu_status check_groups(const tu__rule *r, int64_t groups, const char *wha
 }
 
 static tu_status set_output_shape(tu__rule *r, int64_t a, int64_t b, int64_t c, int64_t d) {
-    r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(a, b, c, d)};
+    r->out[0].shape = TU_SHAPE(a, b, c, d);
     if (!tu__shape_valid(r->out[0].shape))
         return tu__rule_fail(r, "the result %s is too large: expected at most 2^48 elements",
                              tu__shape_string(r->out[0].shape));
     return TU_OK;
 }
 
-tu_status tu__conv2d_shape(tu__rule *r) {
+/* Checks that `count` can be divided into one block for each of the members. */
+static tu_status check_members(const tu__rule *r, int64_t members, const char *what, int64_t count) {
+    if (members < 0) return tu__rule_fail(r, "members is %" PRId64 ", expected at least 0", members);
+    if (members > 0 && count % members != 0)
+        return tu__rule_fail(r, "%" PRId64 " %s are not divisible by %" PRId64 " members", count, what,
+                             members);
+    return TU_OK;
+}
+
+static int64_t block_of(int64_t members, int64_t count) {
+    return members ? count / members : count;
+}
+
+tu_status tu__conv2d_output_shape(tu__rule *r, int64_t members) {
     const struct tu__conv2d_attrs *a = r->attrs;
-    TU_TRY(check_operands(r, "input", "filter"));
     const int64_t *x = r->in[0].shape.dim, *f = r->in[1].shape.dim;
-    TU_TRY(check_groups(r, a->groups, "filters", f[0]));
+    TU_TRY(check_members(r, members, "images", x[0]));
+    TU_TRY(check_members(r, members, "filters", f[0]));
+    int64_t filters = block_of(members, f[0]);
+    TU_TRY(check_groups(r, a->groups, "filters", filters));
     TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
     if (f[3] != x[3] / a->groups)
         return tu__rule_fail(r,
@@ -81,17 +97,29 @@ tu_status tu__conv2d_shape(tu__rule *r) {
     tu__windows windows = tu__windows_of(f + 1, a->stride, a->dilation, a->pad);
     int64_t output[2];
     TU_TRY(tu__window_outputs(r, &windows, x + 1, output));
-    return set_output_shape(r, x[0], output[0], output[1], f[0]);
+    return set_output_shape(r, x[0], output[0], output[1], filters);
+}
+
+tu_status tu__conv2d_shape(tu__rule *r) {
+    const struct tu__conv2d_attrs *a = r->attrs;
+    TU_TRY(check_operands(r, "input", "filter"));
+    r->out[0].dtype = r->in[0].dtype;
+    return tu__conv2d_output_shape(r, a->members);
 }
 
 tu_status tu__conv2d_dx_shape(tu__rule *r) {
     const struct tu__conv2d_dx_attrs *a = r->attrs;
     TU_TRY(check_operands(r, "input", "filter"));
+    r->out[0].dtype = r->in[0].dtype;
     const int64_t *y = r->in[0].shape.dim, *f = r->in[1].shape.dim;
-    TU_TRY(check_groups(r, a->groups, "filters", f[0]));
-    if (y[3] != f[0])
+    TU_TRY(check_members(r, a->members, "images", y[0]));
+    TU_TRY(check_members(r, a->members, "filters", f[0]));
+    int64_t filters = block_of(a->members, f[0]);
+    TU_TRY(check_groups(r, a->groups, "filters", filters));
+    if (y[3] != filters)
         return tu__rule_fail(
-            r, "the input has %" PRId64 " channels, expected %" PRId64 ", the number of filters", y[3], f[0]);
+            r, "the input has %" PRId64 " channels, expected %" PRId64 ", the number of filters%s", y[3],
+            filters, a->members ? " of a member" : "");
     int64_t channels;
     if (__builtin_mul_overflow(f[3], a->groups, &channels))
         return tu__rule_fail(
@@ -105,6 +133,7 @@ tu_status tu__conv2d_dx_shape(tu__rule *r) {
 tu_status tu__conv2d_dw_shape(tu__rule *r) {
     const struct tu__conv2d_dw_attrs *a = r->attrs;
     TU_TRY(check_operands(r, "input", "output gradient"));
+    r->out[0].dtype = r->in[0].dtype;
     const int64_t *x = r->in[0].shape.dim, *y = r->in[1].shape.dim;
     TU_TRY(check_groups(r, a->groups, "filters", y[3]));
     TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
@@ -113,9 +142,13 @@ tu_status tu__conv2d_dw_shape(tu__rule *r) {
                              "the input has %" PRId64 " images, but the output gradient has %" PRId64
                              ": expected the same number",
                              x[0], y[0]);
+    TU_TRY(check_members(r, a->members, "images", x[0]));
     tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
     TU_TRY(tu__check_window_outputs(r, &windows, x + 1, y + 1));
-    return set_output_shape(r, y[3], a->size[0], a->size[1], x[3] / a->groups);
+    int64_t filters;
+    if (__builtin_mul_overflow(y[3], a->members ? a->members : 1, &filters))
+        return tu__rule_fail(r, "%" PRId64 " members of %" PRId64 " filters are too many", a->members, y[3]);
+    return set_output_shape(r, filters, a->size[0], a->size[1], x[3] / a->groups);
 }
 
 /* ---- Gradients: each by the other two operations ---- */
@@ -126,8 +159,10 @@ tu_status tu__conv2d_dw_shape(tu__rule *r) {
 void tu__conv2d_gradient(tu__vjp *v) {
     const struct tu__conv2d_attrs *a = v->node->attrs;
     const int64_t *x_size = tu__input_height_width(v, 0), *f_size = tu__input_height_width(v, 1);
-    struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .size = {x_size[0], x_size[1]}};
-    struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .size = {f_size[0], f_size[1]}};
+    struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .members = a->members,
+                                     .size = {x_size[0], x_size[1]}};
+    struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .members = a->members,
+                                     .size = {f_size[0], f_size[1]}};
     tu_value y = tu__vjp_gradient(v, 0);
     if (tu__vjp_needs_gradient(v, 0))
         tu__vjp_accumulate(v, 0, tu__apply(CONV2D_DX, &dx, y, tu__vjp_input(v, 1)));
@@ -138,8 +173,9 @@ void tu__conv2d_gradient(tu__vjp *v) {
 void tu__conv2d_dx_gradient(tu__vjp *v) {
     const struct tu__conv2d_dx_attrs *a = v->node->attrs;
     const int64_t *f_size = tu__input_height_width(v, 1);
-    struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups};
-    struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .size = {f_size[0], f_size[1]}};
+    struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups, .members = a->members};
+    struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .members = a->members,
+                                     .size = {f_size[0], f_size[1]}};
     tu_value x = tu__vjp_gradient(v, 0);
     if (tu__vjp_needs_gradient(v, 0))
         tu__vjp_accumulate(v, 0, tu__apply(CONV2D, &dy, x, tu__vjp_input(v, 1)));
@@ -150,8 +186,9 @@ void tu__conv2d_dx_gradient(tu__vjp *v) {
 void tu__conv2d_dw_gradient(tu__vjp *v) {
     const struct tu__conv2d_dw_attrs *a = v->node->attrs;
     const int64_t *x_size = tu__input_height_width(v, 0);
-    struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .size = {x_size[0], x_size[1]}};
-    struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups};
+    struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .members = a->members,
+                                     .size = {x_size[0], x_size[1]}};
+    struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups, .members = a->members};
     tu_value f = tu__vjp_gradient(v, 0);
     if (tu__vjp_needs_gradient(v, 0))
         tu__vjp_accumulate(v, 0, tu__apply(CONV2D_DX, &dx, tu__vjp_input(v, 1), f));
@@ -267,9 +304,8 @@ static double *alloc_taps(const convolution *c) {
     return tu__alloc_array((size_t)filter_elements(c), sizeof(double), "a reordered filter");
 }
 
-tu_status tu__conv2d_reference(const tu__reference_call *m) {
-    const struct tu__conv2d_attrs *a = m->attrs;
-    const tu__tensor *x = &m->in[0], *f = &m->in[1], *y = &m->out[0];
+tu_status tu__conv2d_compute(const struct tu__conv2d_attrs *a, const tu__tensor *x, const tu__tensor *f,
+                             const tu__tensor *y) {
     tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
     double *taps = alloc_taps(&c);
@@ -281,9 +317,8 @@ tu_status tu__conv2d_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-tu_status tu__conv2d_dx_reference(const tu__reference_call *m) {
-    const struct tu__conv2d_dx_attrs *a = m->attrs;
-    const tu__tensor *y = &m->in[0], *f = &m->in[1], *x = &m->out[0];
+static tu_status compute_dx(const struct tu__conv2d_dx_attrs *a, const tu__tensor *y, const tu__tensor *f,
+                            const tu__tensor *x) {
     tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
     double *taps = alloc_taps(&c);
@@ -295,9 +330,8 @@ tu_status tu__conv2d_dx_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
-tu_status tu__conv2d_dw_reference(const tu__reference_call *m) {
-    const struct tu__conv2d_dw_attrs *a = m->attrs;
-    const tu__tensor *x = &m->in[0], *y = &m->in[1], *f = &m->out[0];
+static tu_status compute_dw(const struct tu__conv2d_dw_attrs *a, const tu__tensor *x, const tu__tensor *y,
+                            const tu__tensor *f) {
     tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
     double *taps = alloc_taps(&c); /* zeros */
@@ -308,24 +342,63 @@ tu_status tu__conv2d_dw_reference(const tu__reference_call *m) {
     return TU_OK;
 }
 
+/* Returns block `index` of `count` along the first axis; the whole tensor if count is 0. */
+static tu__tensor block_at(const tu__tensor *t, int64_t count, int64_t index) {
+    tu__tensor block = *t;
+    if (!count) return block;
+    block.type.shape.dim[0] /= count;
+    block.data += index * tu_shape_elements(block.type.shape);
+    return block;
+}
+
+tu_status tu__conv2d_reference(const tu__reference_call *m) {
+    const struct tu__conv2d_attrs *a = m->attrs;
+    for (int64_t i = 0; i == 0 || i < a->members; i++) {
+        tu__tensor x = block_at(&m->in[0], a->members, i), f = block_at(&m->in[1], a->members, i);
+        tu__tensor y = block_at(&m->out[0], a->members, i);
+        TU_TRY(tu__conv2d_compute(a, &x, &f, &y));
+    }
+    return TU_OK;
+}
+
+tu_status tu__conv2d_dx_reference(const tu__reference_call *m) {
+    const struct tu__conv2d_dx_attrs *a = m->attrs;
+    for (int64_t i = 0; i == 0 || i < a->members; i++) {
+        tu__tensor y = block_at(&m->in[0], a->members, i), f = block_at(&m->in[1], a->members, i);
+        tu__tensor x = block_at(&m->out[0], a->members, i);
+        TU_TRY(compute_dx(a, &y, &f, &x));
+    }
+    return TU_OK;
+}
+
+tu_status tu__conv2d_dw_reference(const tu__reference_call *m) {
+    const struct tu__conv2d_dw_attrs *a = m->attrs;
+    for (int64_t i = 0; i == 0 || i < a->members; i++) {
+        tu__tensor x = block_at(&m->in[0], a->members, i), y = block_at(&m->in[1], a->members, i);
+        tu__tensor f = block_at(&m->out[0], a->members, i);
+        TU_TRY(compute_dw(a, &x, &y, &f));
+    }
+    return TU_OK;
+}
+
 /* ---- Floating-point operations: a multiplication and an addition per term of T, including padding ---- */
 
-static int64_t conv_flops(tu_type f, tu_type y) {
+int64_t tu__conv_flops(tu_type f, tu_type y) {
     const int64_t *k = f.shape.dim;
     return tu__saturating_product(5, (int64_t[]){2, tu_shape_elements(y.shape), k[1], k[2], k[3]});
 }
 
 int64_t tu__conv2d_flops(const tu__node *node, const tu_type *in) {
-    return conv_flops(in[1], node->outputs[0]);
+    return tu__conv_flops(in[1], node->outputs[0]);
 }
 
 int64_t tu__conv2d_dx_flops(const tu__node *node, const tu_type *in) {
     (void)node;
-    return conv_flops(in[1], in[0]);
+    return tu__conv_flops(in[1], in[0]);
 }
 
 int64_t tu__conv2d_dw_flops(const tu__node *node, const tu_type *in) {
-    return conv_flops(node->outputs[0], in[1]);
+    return tu__conv_flops(node->outputs[0], in[1]);
 }
 
 /* ---- Builders ---- */
@@ -344,14 +417,21 @@ static tu__windows filter_windows(tu_value filter, const int64_t stride[2], cons
     return windows;
 }
 
-tu_value tu_convolve_with(tu_value x, tu_value filter, const tu_convolve_options *options) {
-    if (!tu_ok(x) || !tu_ok(filter)) return tu__invalid(x.graph);
+bool tu__conv2d_attrs_of(const char *operation, tu_value x, tu_value filter,
+                         const tu_convolve_options *options, struct tu__conv2d_attrs *attrs) {
+    if (!tu_ok(x) || !tu_ok(filter)) return false;
     TU__OPTIONS(tu_convolve_options, o, options);
     tu__windows w = filter_windows(filter, o.stride, o.dilation);
     tu_shape s = tu_value_shape(x);
     int64_t size[2] = {s.rank == 4 ? s.dim[1] : 0, s.rank == 4 ? s.dim[2] : 0};
-    if (!tu__resolve_padding(x, "convolve", size, o.padding, o.pad, &w)) return tu__invalid(x.graph);
-    struct tu__conv2d_attrs attrs = {SAME_WINDOWS(&w), .groups = default_to_one(o.groups)};
+    if (!tu__resolve_padding(x, operation, size, o.padding, o.pad, &w)) return false;
+    *attrs = (struct tu__conv2d_attrs){SAME_WINDOWS(&w), .groups = default_to_one(o.groups)};
+    return true;
+}
+
+tu_value tu_convolve_with(tu_value x, tu_value filter, const tu_convolve_options *options) {
+    struct tu__conv2d_attrs attrs;
+    if (!tu__conv2d_attrs_of("convolve", x, filter, options, &attrs)) return tu__invalid(x.graph);
     return tu__apply(CONV2D, &attrs, x, filter);
 }
 

@@ -252,7 +252,7 @@ tu_value tu_assign(tu_value variable, tu_value value) {
     if (target->op->code != TU__OP_VARIABLE)
         return tu__graph_fail(graph, TU_INVALID, "assign to '%s': the node is a %s, expected a variable",
                               target->name, target->op->name);
-    for (uint32_t i = target->id + 1; i < graph->node_count; i++)
+    for (uint32_t i = target->id + 1; target->is_assigned && i < graph->node_count; i++)
         if (graph->nodes[i]->op->code == TU__OP_ASSIGN && graph->nodes[i]->inputs[0].node == target->id)
             return tu__graph_fail(graph, TU_INVALID,
                                   "assign to '%s': the variable is already assigned by '%s'", target->name,
@@ -264,6 +264,7 @@ tu_value tu_assign(tu_value variable, tu_value value) {
  * input. */
 void tu__cancel_assign(tu_graph *graph, uint32_t id) {
     tu__node *node = graph->nodes[id];
+    graph->nodes[node->inputs[0].node]->is_assigned = false;
     node->op = tu__op_get(TU__OP_STOP_GRADIENT);
     node->inputs++;
     node->input_count = 1;

@@ -6,7 +6,7 @@
  *                              with the biased variance (divided by n)
  *     y  = gamma x^ + beta
  *
- * Batch-norm views x as [rows, c]; each channel is a set. Layer-norm views x as [rows, n]; each row is a set. With h
+ * Batch-norm views x as [rows, c]; each channel is a set (with `members`, each channel of each block of rows). Layer-norm views x as [rows, n]; each row is a set. With h
  * = gamma dy, and the means taken over the set:
  *
  *     dx = r (h - mean(h) - x^ mean(h x^))        dgamma = sum(dy x^)        dbeta = sum(dy)
@@ -75,7 +75,8 @@ static tu_status expect_type(const tu__rule *rule, uint32_t index, const char *n
                          tu__type_string(rule->in[index]), tu__type_string(expected), like);
 }
 
-static tu_status batch_shape(const tu__rule *rule, double epsilon, int64_t scope) {
+/* With `members`, x has as many blocks along its first axis, and gamma one block of channels for each of them. */
+static tu_status batch_shape(const tu__rule *rule, double epsilon, int64_t scope, int64_t members) {
     tu_type x = rule->in[0];
     TU_TRY(expect_float(rule));
     if (x.shape.rank < 2)
@@ -85,12 +86,18 @@ static tu_status batch_shape(const tu__rule *rule, double epsilon, int64_t scope
         return tu__rule_fail(
             rule, "scope is %" PRId64 ", expected TU_SCOPE_GLOBAL, TU_SCOPE_REPLICA or TU_SCOPE_SHARD",
             scope);
-    return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]), "one element per channel");
+    int64_t channels = x.shape.dim[x.shape.rank - 1];
+    if (members < 0 || (members > 0 && x.shape.dim[0] % members != 0))
+        return tu__rule_fail(rule, "members is %" PRId64 ", expected 0 or a divisor of %" PRId64, members,
+                             x.shape.dim[0]);
+    if (members > 0 && __builtin_mul_overflow(channels, members, &channels))
+        return tu__rule_fail(rule, "%" PRId64 " members are too many", members);
+    return check_common(rule, epsilon, TU_SHAPE(channels), "one element per channel");
 }
 
 tu_status tu__batch_norm_shape(tu__rule *rule) {
     const struct tu__batch_norm_attrs *a = rule->attrs;
-    TU_TRY(batch_shape(rule, a->epsilon, a->scope));
+    TU_TRY(batch_shape(rule, a->epsilon, a->scope, a->members));
     TU_TRY(expect_type(rule, 2, "beta", rule->in[1], "the type of gamma"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] = rule->in[1];
@@ -99,7 +106,7 @@ tu_status tu__batch_norm_shape(tu__rule *rule) {
 
 tu_status tu__batch_norm_grad_shape(tu__rule *rule) {
     const struct tu__batch_norm_grad_attrs *a = rule->attrs;
-    TU_TRY(batch_shape(rule, a->epsilon, a->scope));
+    TU_TRY(batch_shape(rule, a->epsilon, a->scope, a->members));
     TU_TRY(expect_type(rule, 2, "the mean", rule->in[1], "the type of gamma"));
     TU_TRY(expect_type(rule, 3, "the variance", rule->in[1], "the type of gamma"));
     TU_TRY(expect_type(rule, 4, "the gradient", rule->in[0], "the type of x"));
@@ -171,30 +178,43 @@ static void saved_moments(const tu__reference_call *m, const double *x, int64_t 
     }
 }
 
+/* The sets of one member: `rows` rows of `c` channels. */
+static void normalize_member(const tu__reference_call *m, double epsilon, int64_t member, int64_t rows,
+                             int64_t c) {
+    for (int64_t k = 0; k < c; k++) {
+        int64_t set = member * c + k, first = member * rows * c + k;
+        const double *x = m->in[0].data + first, gamma = m->in[1].data[set], beta = m->in[2].data[set];
+        double *y = m->out[0].data + first, mean, variance;
+        moments(x, rows, c, &mean, &variance);
+        double r = 1 / sqrt(variance + epsilon);
+        for (int64_t i = 0; i < rows; i++) y[i * c] = (x[i * c] - mean) * r * gamma + beta;
+        m->out[1].data[set] = mean;
+        m->out[2].data[set] = variance;
+    }
+}
+
+static int64_t at_least_one(int64_t members) {
+    return members ? members : 1;
+}
+
 tu_status tu__batch_norm_reference(const tu__reference_call *m) {
     const struct tu__batch_norm_attrs *a = m->attrs;
-    int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
-    for (int64_t k = 0; k < c; k++) {
-        const double *x = m->in[0].data + k, gamma = m->in[1].data[k], beta = m->in[2].data[k];
-        double *y = m->out[0].data + k, mean, variance;
-        moments(x, rows, c, &mean, &variance);
-        double r = 1 / sqrt(variance + a->epsilon);
-        for (int64_t i = 0; i < rows; i++) y[i * c] = (x[i * c] - mean) * r * gamma + beta;
-        m->out[1].data[k] = mean;
-        m->out[2].data[k] = variance;
-    }
+    tu_shape shape = m->in[0].type.shape;
+    int64_t members = at_least_one(a->members), c = shape.dim[shape.rank - 1];
+    int64_t rows = tu_shape_elements(shape) / c / members;
+    for (int64_t i = 0; i < members; i++) normalize_member(m, a->epsilon, i, rows, c);
     return TU_OK;
 }
 
-tu_status tu__batch_norm_grad_reference(const tu__reference_call *m) {
-    const struct tu__batch_norm_grad_attrs *a = m->attrs;
-    int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
+static void member_gradient(const tu__reference_call *m, double epsilon, int64_t member, int64_t rows,
+                            int64_t c) {
     for (int64_t k = 0; k < c; k++) {
-        const double *x = m->in[0].data + k, *dy = m->in[4].data + k;
-        double gamma = m->in[1].data[k], mean, variance;
-        double *dx = m->out[0].data + k, dgamma = 0, dbeta = 0;
-        saved_moments(m, x, rows, c, k, &mean, &variance);
-        double r = 1 / sqrt(variance + a->epsilon);
+        int64_t set = member * c + k, first = member * rows * c + k;
+        const double *x = m->in[0].data + first, *dy = m->in[4].data + first;
+        double gamma = m->in[1].data[set], mean, variance;
+        double *dx = m->out[0].data + first, dgamma = 0, dbeta = 0;
+        saved_moments(m, x, rows, c, set, &mean, &variance);
+        double r = 1 / sqrt(variance + epsilon);
         for (int64_t i = 0; i < rows; i++) {
             dbeta += dy[i * c];
             dgamma += dy[i * c] * (x[i * c] - mean) * r;
@@ -203,9 +223,17 @@ tu_status tu__batch_norm_grad_reference(const tu__reference_call *m) {
             double x_hat = (x[i * c] - mean) * r;
             dx[i * c] = gamma * r * (dy[i * c] - (dbeta + x_hat * dgamma) / (double)rows);
         }
-        m->out[1].data[k] = dgamma;
-        m->out[2].data[k] = dbeta;
+        m->out[1].data[set] = dgamma;
+        m->out[2].data[set] = dbeta;
     }
+}
+
+tu_status tu__batch_norm_grad_reference(const tu__reference_call *m) {
+    const struct tu__batch_norm_grad_attrs *a = m->attrs;
+    tu_shape shape = m->in[0].type.shape;
+    int64_t members = at_least_one(a->members), c = shape.dim[shape.rank - 1];
+    int64_t rows = tu_shape_elements(shape) / c / members;
+    for (int64_t i = 0; i < members; i++) member_gradient(m, a->epsilon, i, rows, c);
     return TU_OK;
 }
 
@@ -314,14 +342,56 @@ static void expand_backward(const tu_value *in, tu_axes axes, double epsilon, tu
     out[2] = tu_cast(tu__sum_to_shape(dy, tu_value_shape(in[1])), dtype);
 }
 
+/* Returns x [members * n, ..., c] as [members, n, ..., c]. */
+static tu_value split_members(tu_value x, int64_t members) {
+    tu_shape shape = tu_value_shape(x), split = {.rank = shape.rank + 1};
+    for (int64_t i = 0; i < shape.rank && i + 1 < TU_MAX_RANK; i++) split.dim[i + 1] = shape.dim[i];
+    split.dim[0] = members;
+    split.dim[1] = shape.dim[0] / members;
+    return tu_reshape(x, split);
+}
+
+/* Returns one number per member and channel, of rank 1, so that it broadcasts to x after split_members. */
+static tu_value member_channels(tu_value v, tu_value x, int64_t members) {
+    tu_shape shape = tu_value_shape(x), channels = {.rank = shape.rank};
+    for (int64_t i = 0; i < channels.rank; i++) channels.dim[i] = 1;
+    channels.dim[0] = members;
+    channels.dim[channels.rank - 1] = shape.dim[shape.rank - 1];
+    return tu_reshape(v, channels);
+}
+
+/* Builds the expansion of a normalisation with members: of five inputs or three, all outputs in their shapes. */
+static void expand_members(const tu__node *node, double epsilon, int64_t members, const tu_value *in,
+                           tu_value *out) {
+    bool backward = node->input_count == 5;
+    tu_value x = split_members(in[0], members), operands[5] = {x};
+    for (uint32_t i = 1; i < node->input_count; i++)
+        operands[i] = i == 4 ? split_members(in[i], members) : member_channels(in[i], x, members);
+    tu_axes axes = axes_range(1, tu_value_shape(x).rank - 2);
+    if (backward)
+        expand_backward(operands, axes, epsilon, out);
+    else
+        expand_forward(operands, axes, epsilon, false, out);
+    out[0] = tu_reshape(out[0], tu_value_shape(in[0]));
+    for (int i = 1; i < 3; i++) out[i] = tu_reshape(out[i], tu_value_shape(in[1]));
+}
+
 void tu__batch_norm_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
     (void)graph;
-    expand_forward(in, batch_axes(in[0]), tu__attrs(node, batch_norm)->epsilon, false, out);
+    const struct tu__batch_norm_attrs *a = node->attrs;
+    if (a->members)
+        expand_members(node, a->epsilon, a->members, in, out);
+    else
+        expand_forward(in, batch_axes(in[0]), a->epsilon, false, out);
 }
 
 void tu__batch_norm_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
     (void)graph;
-    expand_backward(in, batch_axes(in[0]), tu__attrs(node, batch_norm_grad)->epsilon, out);
+    const struct tu__batch_norm_grad_attrs *a = node->attrs;
+    if (a->members)
+        expand_members(node, a->epsilon, a->members, in, out);
+    else
+        expand_backward(in, batch_axes(in[0]), a->epsilon, out);
 }
 
 void tu__layer_norm_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
@@ -338,23 +408,29 @@ void tu__layer_norm_grad_expand(tu_graph *graph, const tu__node *node, const tu_
 
 /* ---- Gradients ---- */
 
+static tu_value with_shape(tu_value x, tu_shape shape) {
+    return tu_shape_equal(tu_value_shape(x), shape) ? x : tu_reshape(x, shape);
+}
+
 /* Adds the gradient of x through the statistics, which are outputs 1 and 2. Their gradients are reshaped to
  * `broadcast_shape` so that they broadcast against x. `output_is_r`: output 2 is r instead of the variance. */
-static void accumulate_statistics(tu__vjp *v, tu_shape broadcast_shape, bool output_is_r) {
+static void accumulate_statistics(tu__vjp *v, tu_value x, tu_shape broadcast_shape, bool output_is_r) {
     if (!tu__vjp_needs_gradient(v, 0)) return;
-    tu_value x = tu__vjp_input(v, 0), mean = tu_reshape(tu__vjp_output(v, 1), broadcast_shape);
+    tu_shape shape = tu_value_shape(tu__input_of(v->graph, v->node, 0));
+    tu_value mean = tu_reshape(tu__vjp_output(v, 1), broadcast_shape);
     tu_dtype dtype = tu_value_dtype(mean);
     double n = (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(broadcast_shape);
     tu_value wide = tu_cast(x, dtype), zero = tu__zeros_like(wide);
     if (tu__vjp_has_gradient(v, 1)) {
         tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 1), broadcast_shape), 1 / n);
-        tu__vjp_accumulate(v, 0, tu_cast(tu_add(zero, g), tu_value_dtype(x)));
+        tu__vjp_accumulate(v, 0, with_shape(tu_cast(tu_add(zero, g), tu_value_dtype(x)), shape));
     }
     if (tu__vjp_has_gradient(v, 2)) { /* d variance = 2 (x - mean) / n; d r = -r^3 / 2 d variance */
         tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 2), broadcast_shape), 2 / n);
         tu_value r = tu_reshape(tu__vjp_output(v, 2), broadcast_shape);
         if (output_is_r) g = tu_mul(tu_scale(g, -0.5), tu_mul(r, tu_square(r)));
-        tu__vjp_accumulate(v, 0, tu_cast(tu_mul(g, tu_sub(wide, mean)), tu_value_dtype(x)));
+        tu__vjp_accumulate(v, 0,
+                           with_shape(tu_cast(tu_mul(g, tu_sub(wide, mean)), tu_value_dtype(x)), shape));
     }
 }
 
@@ -367,8 +443,11 @@ static void accumulate_normalized(tu__vjp *v, tu__opcode op) {
 }
 
 void tu__batch_norm_gradient(tu__vjp *v) {
+    int64_t members = tu__attrs(v->node, batch_norm)->members;
     accumulate_normalized(v, TU__OP_BATCH_NORM_GRAD);
-    accumulate_statistics(v, tu_value_shape(tu__vjp_output(v, 1)), false);
+    tu_value x = tu__vjp_input(v, 0), mean = tu__vjp_output(v, 1);
+    if (members) x = split_members(x, members), mean = member_channels(mean, x, members);
+    accumulate_statistics(v, x, tu_value_shape(mean), false);
 }
 
 void tu__layer_norm_gradient(tu__vjp *v) {
@@ -378,7 +457,7 @@ void tu__layer_norm_gradient(tu__vjp *v) {
     for (int64_t i = broadcast_shape.rank - axes; i < broadcast_shape.rank && i >= 0; i++)
         broadcast_shape.dim[i] = 1;
     accumulate_normalized(v, TU__OP_LAYER_NORM_GRAD);
-    accumulate_statistics(v, broadcast_shape, true);
+    accumulate_statistics(v, x, broadcast_shape, true);
 }
 
 /* ---- Floating-point operations per element of x ---- */

@@ -9,6 +9,7 @@
 #include <tutti/ops.h>
 
 #include "base/draw.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/rules.h"
@@ -52,9 +53,62 @@ tu_status tu__random_reference(const tu__reference_call *m) {
     int64_t count = tu_shape_elements(a->shape) / rows;
     tu__draw_key key = tu__draw_key_of(m->seed, (uint64_t)a->key);
     for (int64_t row = 0; row < rows; row++) {
-        uint64_t ordinal = (uint64_t)(int64_t)m->in[0].data[row];
-        tu__draw(key, ordinal, (tu__distribution)a->distribution, a->a, a->b, count,
+        int64_t ordinal; /* saturated: the largest i64 rounds to 2^63, which is none */
+        tu__store_array(TU_I64, &m->in[0].data[row], 1, &ordinal);
+        tu__draw(key, (uint64_t)ordinal, (tu__distribution)a->distribution, a->a, a->b, count,
                  m->out[0].data + row * count);
+    }
+    return TU_OK;
+}
+
+/* ---- The numbers of several networks: ordinals i64[n, samples] or steps i64[n], seeds i64[n], a and b f64[n] ---- */
+
+static tu_status check_members(tu__rule *rule) {
+    tu_shape source = rule->in[0].shape, members = TU_SHAPE(source.dim[0]);
+    if (rule->in[0].dtype != TU_I64 || source.rank < 1 || source.rank > 2)
+        return tu__rule_fail(
+            rule, "expected sample indices i64[members, samples] or steps i64[members] as input 0");
+    static const tu_dtype dtypes[] = {TU_I64, TU_I64, TU_F64, TU_F64};
+    for (uint32_t i = 1; i < 4; i++)
+        if (rule->in[i].dtype != dtypes[i] || !tu_shape_equal(rule->in[i].shape, members))
+            return tu__rule_fail(rule, "input %" PRIu32 " is %s, expected %s", i,
+                                 tu__type_string(rule->in[i]),
+                                 tu__type_string((tu_type){dtypes[i], members}));
+    return TU_OK;
+}
+
+tu_status tu__random_members_shape(tu__rule *rule) {
+    const struct tu__random_members_attrs *a = rule->attrs;
+    TU_TRY(check_members(rule));
+    tu_type ordinals = rule->in[0];
+    ordinals.shape = tu_shape_of((size_t)ordinals.shape.rank - 1, ordinals.shape.dim + 1);
+    struct tu__random_attrs one = {
+        .dtype = a->dtype, .shape = a->shape, .distribution = a->distribution, .key = a->key};
+    tu__rule member = *rule;
+    member.attrs = &one;
+    member.in = &ordinals;
+    member.input_count = 1;
+    TU_TRY(tu__random_shape(&member));
+    tu_shape shape = {.rank = a->shape.rank + 1};
+    shape.dim[0] = rule->in[0].shape.dim[0];
+    for (int64_t i = 0; i < a->shape.rank && i + 1 < TU_MAX_RANK; i++) shape.dim[i + 1] = a->shape.dim[i];
+    if (!tu__shape_valid(shape))
+        return tu__rule_fail(rule, "the result of %" PRId64 " members of shape %s is too large", shape.dim[0],
+                             tu__shape_string(a->shape));
+    rule->out[0].shape = shape;
+    return TU_OK;
+}
+
+tu_status tu__random_members_reference(const tu__reference_call *m) {
+    const struct tu__random_members_attrs *a = m->attrs;
+    int64_t members = m->in[0].type.shape.dim[0];
+    int64_t rows = tu_shape_elements(m->in[0].type.shape) / members;
+    int64_t count = tu_shape_elements(a->shape) / rows;
+    for (int64_t i = 0; i < members * rows; i++) {
+        int64_t member = i / rows;
+        tu__draw_key key = tu__draw_key_of((uint64_t)(int64_t)m->in[1].data[member], (uint64_t)a->key);
+        tu__draw(key, (uint64_t)(int64_t)m->in[0].data[i], (tu__distribution)a->distribution,
+                 m->in[2].data[member], m->in[3].data[member], count, m->out[0].data + i * count);
     }
     return TU_OK;
 }

@@ -2,7 +2,7 @@
  *
  * Returns CUBLAS_STATUS_NOT_SUPPORTED for some cases that the real one does not support, so that callers need a
  * fallback: epilogues in f64, row-major order, masks whose rows are not multiples of 128 bits. An algorithm needs a
- * workspace and overwrites it.
+ * workspace and overwrites it. A relu turns NaN into 0, as on a real GPU; with FAKE_CUDA_BLAS_KEEPS_NAN=1 it does not.
  */
 #include <cublasLt.h>
 
@@ -71,9 +71,11 @@ const char *cublasLtGetStatusString(cublasStatus_t status) {
     }
 }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    NEED(fake_synchronise(), CUBLAS_STATUS_INTERNAL_ERROR);
     return create("cuBLASLt handle", handle, int(0));
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    NEED(fake_synchronise(), CUBLAS_STATUS_INTERNAL_ERROR);
     return destroy<int>("cuBLASLt handle", handle);
 }
 
@@ -185,6 +187,7 @@ struct problem {
     description d;
     layout a, b, c, out;
     int64_t m, n, k;
+    bool keeps_nan;
 };
 
 static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -193,7 +196,8 @@ static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayo
              fake_is_object("matrix layout", b) && fake_is_object("matrix layout", c) &&
              fake_is_object("matrix layout", out),
          CUBLAS_STATUS_INVALID_VALUE);
-    p = {*(description *)desc, *(layout *)a, *(layout *)b, *(layout *)c, *(layout *)out, 0, 0, 0};
+    p = {*(description *)desc, *(layout *)a, *(layout *)b, *(layout *)c, *(layout *)out, 0, 0, 0,
+         fake_setting("FAKE_CUDA_BLAS_KEEPS_NAN", 0) != 0};
     NEED(is_valid(p.a) && is_valid(p.b) && is_valid(p.c) && is_valid(p.out), CUBLAS_STATUS_INVALID_VALUE);
     p.m = (int64_t)p.out.rows;
     p.n = (int64_t)p.out.columns;
@@ -289,7 +293,7 @@ static double apply_epilogue(const problem &p, double x, int64_t i, int64_t j, i
         unsigned char one = (unsigned char)(1u << bit % 8);
         mask[bit / 8] = (unsigned char)(x > 0 ? mask[bit / 8] | one : mask[bit / 8] & ~one);
     }
-    if (has(epilogue, RELU)) x = x > 0 ? x : 0; /* NaN becomes 0 too, as on a real GPU */
+    if (has(epilogue, RELU)) x = x > 0 || (p.keeps_nan && x != x) ? x : 0;
     if (has(epilogue, DRELU) && !(mask[bit / 8] >> bit % 8 & 1)) x = 0;
     return x;
 }
@@ -351,6 +355,7 @@ static void need_operands(const call &c) {
 }
 
 static void multiply(const call &c) {
+    if (fake_setting("FAKE_CUDA_COMPILE_ONLY", 0)) return;
     need_operands(c);
     if (c.workspace_bytes) memset(c.workspace, 0xff, c.workspace_bytes);
     for (int64_t batch = 0; batch < c.p.out.batch; batch++) multiply_one(c, batch);
@@ -372,8 +377,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     NEED(!algorithm || algorithm->data[0] == MAGIC, CUBLAS_STATUS_INVALID_VALUE);
     NEED(is_aligned(workspace, 256) && is_aligned(a, element_bytes(p.a.type)) &&
-             is_aligned(b, element_bytes(p.b.type)) && is_aligned(out, element_bytes(p.out.type)) &&
-             is_aligned(p.d.aux, 16),
+             is_aligned(b, element_bytes(p.b.type)) && is_aligned(c, element_bytes(p.c.type)) &&
+             is_aligned(out, element_bytes(p.out.type)) && is_aligned(p.d.aux, 16),
          CUBLAS_STATUS_INVALID_VALUE);
     bool wide = p.d.scale == CUDA_R_64F;
     call work_to_do = {p,

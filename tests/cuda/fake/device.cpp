@@ -201,7 +201,7 @@ bool has_peer_access(int gpu, int other) {
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     NEED(flags == 0, CUDA_ERROR_INVALID_VALUE);
     NEED(peer && peer->users > 0 && peer != current, CUDA_ERROR_INVALID_CONTEXT);
     int can = 0;
@@ -230,6 +230,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     fake_guard guard(fake_lock());
     NEED(device >= 0 && device < device_count() && contexts[device].users > 0, CUDA_ERROR_INVALID_CONTEXT);
+    CUresult synchronised = synchronise_context(&contexts[device]);
+    NEED(synchronised == CUDA_SUCCESS, synchronised);
     finish_everything();
     check_guards();
     if (--contexts[device].users > 0) return CUDA_SUCCESS;

@@ -5,7 +5,8 @@
  *
  * The heuristics return three engines, so that callers must check their notes: a nondeterministic one, one with
  * tensor cores (f32 is rounded to tf32, f64 is not supported), and a plain one whose relu turns NaN into 0. Graphs of
- * several operations in f64 or with groups have no engine. With FAKE_CUDA_DNN_DECLINES=1 no graph has an engine.
+ * several operations in f64 or with groups have no engine. With FAKE_CUDA_DNN_DECLINES=1 no graph has an engine, with
+ * FAKE_CUDA_DNN_LOSES_NAN=1 the relu of every engine turns NaN into 0.
  */
 #include <cudnn.h>
 
@@ -69,11 +70,13 @@ void cudnnGetLastErrorString(char *message, size_t capacity) {
     *last_error = '\0';
 }
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
+    NEED(fake_synchronise(), CUDNN_STATUS_INTERNAL_ERROR);
     *handle = new cudnnContext{nullptr};
     fake_add_object("cuDNN handle", *handle);
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+    NEED(fake_synchronise(), CUDNN_STATUS_INTERNAL_ERROR);
     NEED(fake_remove_object("cuDNN handle", handle), CUDNN_STATUS_BAD_PARAM);
     delete handle;
     return CUDNN_STATUS_SUCCESS;
@@ -552,9 +555,13 @@ static void apply_pointwise(execution &e, const content &operation) {
         values b = load(e, addend);
         tensor from = tensor_of(addend), to = tensor_of(result);
         for (size_t i = 0; i < x.size(); i++) x[i] += b[broadcast_offset(from, to, i)];
+    } else if (mode == CUDNN_POINTWISE_SUB) {
+        values b = load(e, other(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
+        for (size_t i = 0; i < x.size(); i++) x[i] -= b[i];
     } else if (mode == CUDNN_POINTWISE_RELU_FWD) {
+        bool loses_nan = e.engine == PLAIN || fake_setting("FAKE_CUDA_DNN_LOSES_NAN", 0);
         for (double &element : x)
-            element = e.engine == PLAIN ? (element > 0 ? element : 0) : (element < 0 ? 0 : element);
+            element = loses_nan ? (element > 0 ? element : 0) : (element < 0 ? 0 : element);
     } else {
         fake_fail("cudnnBackendExecute: no pointwise operation of mode %d", (int)mode);
     }

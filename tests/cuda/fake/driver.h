@@ -65,6 +65,10 @@ void fake_need_memory(const void *address, size_t bytes, const char *what);
 /* Returns the GPU of the calling thread's context; -1: there is none. */
 int fake_current_gpu();
 
+/* For functions of the other libraries that synchronise the calling thread's context inside: synchronise_context().
+ * Returns false if the thread captures. */
+bool fake_synchronise();
+
 /* ---- Internal to the driver ---- */
 
 enum { MAX_GPUS = 64 };
@@ -83,6 +87,9 @@ CUcontext current_context();
 CUresult check_not_captured();
 /* The same for calls that wait for the whole context, whichever thread captures. */
 CUresult check_context_not_captured();
+/* For calls that synchronise a context inside, such as cuMemFree: check_not_captured(), and invalidates what other
+ * threads capture in the context. Those notice at their next call; this one succeeds, as in the real driver. */
+CUresult synchronise_context(CUcontext context);
 /* Returns the context a stream was created in; for the default stream (NULL) the calling thread's. */
 CUcontext context_of(CUstream stream);
 /* While it exists, memory of GPUs to which `gpu` has no peer access is protected: a kernel that accesses it
@@ -108,6 +115,12 @@ void check_guards();
     do {                                                                                                     \
         CUresult captured_ = check_not_captured();                                                           \
         if (captured_ != CUDA_SUCCESS) return captured_;                                                     \
+    } while (0)
+
+#define NEED_SYNCHRONISED                                                                                    \
+    do {                                                                                                     \
+        CUresult synchronised_ = synchronise_context(current_context());                                     \
+        if (synchronised_ != CUDA_SUCCESS) return synchronised_;                                             \
     } while (0)
 
 /* For tests, which look it up with dlsym: returns the number of live objects, and a line that lists them. */

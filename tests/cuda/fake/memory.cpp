@@ -170,7 +170,7 @@ static bool is_pinned(const void *address, size_t bytes) {
 CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
     int device = current_context()->device;
     size_t total, used = used_by(device);
@@ -182,7 +182,7 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
 CUresult cuMemFree(CUdeviceptr address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     const allocation *a = find((void *)address, 1);
     NEED(!a || a->device < 0 || a->device == current_context()->device, CUDA_ERROR_INVALID_CONTEXT);
     return !address || release((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -190,7 +190,7 @@ CUresult cuMemFree(CUdeviceptr address) {
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
     *address = allocate(bytes, -1);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -199,7 +199,7 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
 CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
     NEED(!shares_page((uintptr_t)address, bytes), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     registered()[(uintptr_t)address] = bytes;
@@ -209,7 +209,7 @@ CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
 CUresult cuMemHostUnregister(void *address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     finish_everything();
     NEED(registered().erase((uintptr_t)address), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     fake_remove_object("registered memory", address);
@@ -218,7 +218,7 @@ CUresult cuMemHostUnregister(void *address) {
 CUresult cuMemFreeHost(void *address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     return release((uintptr_t)address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {

@@ -125,7 +125,7 @@ static bool has_function(const char *code, const char *name) {
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     std::unique_ptr<CUmod_st> m(new CUmod_st());
     const char *code = (const char *)image;
     if (compiles_only()) {
@@ -142,7 +142,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 CUresult cuModuleUnload(CUmodule module) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    NEED_SYNCHRONISED;
     NEED(fake_is_object("module", module), CUDA_ERROR_INVALID_HANDLE);
     finish_everything();
     fake_remove_object("module", module);
@@ -242,4 +242,13 @@ CUresult cuLaunchKernel(CUfunction f, unsigned bx, unsigned by, unsigned bz, uns
         without_foreign_memory protection(working_gpu());
         run_grid(f->kernel, blocks, threads, shared, copied->addresses.data());
     });
+}
+
+/* Kernels that may start early run after those before, too. */
+CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra) {
+    NEED(c && (c->attrs || !c->numAttrs), CUDA_ERROR_INVALID_VALUE);
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        NEED(c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, CUDA_ERROR_NOT_SUPPORTED);
+    return cuLaunchKernel(f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+                          c->sharedMemBytes, c->hStream, parameters, extra);
 }

@@ -132,6 +132,18 @@ bool go_on_with(struct shared *shared, int rank, std::vector<side> &sides) {
     return all;
 }
 
+uint64_t milliseconds_now() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Of a group of transfers, also of one that is replayed: of the first FAKE_NCCL_SLOW_GROUPS. */
+uint64_t next_delay() {
+    static uint64_t groups;
+    return groups++ < fake_setting("FAKE_NCCL_SLOW_GROUPS", 0) ? fake_setting("FAKE_NCCL_MILLISECONDS", 0) : 0;
+}
+
 ncclResult_t enqueue(ncclComm *c) {
     std::vector<transfer> list;
     list.swap(c->enqueued);
@@ -145,8 +157,10 @@ ncclResult_t enqueue(ncclComm *c) {
     std::shared_ptr<std::atomic<bool>> aborted = c->aborted;
     CUresult result = fake_enqueue_waiting(list[0].stream, "ncclGroup", [=]() -> std::function<bool()> {
         auto sides = std::make_shared<std::vector<side>>(sort_by_peer(list));
+        uint64_t begin_at = milliseconds_now() + next_delay();
         return [=] {
             if (*aborted) return true;
+            if (milliseconds_now() < begin_at) return false;
             for (const transfer &t : list) fake_need_memory(t.data, t.bytes, "NCCL");
             return go_on_with(shared, rank, *sides);
         };
@@ -250,6 +264,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int size, ncclUniqueId id,
         return fail(ncclInvalidArgument, "expected the configuration of a non-blocking communicator");
     if (size > MAX_RANKS || rank < 0 || rank >= size) return fail(ncclInvalidArgument, "too many ranks");
     if (fake_current_gpu() < 0) return fail(ncclUnhandledCudaError, "no GPU is current");
+    if (!fake_synchronise()) return fail(ncclUnhandledCudaError, "the thread captures");
     struct shared *shared = map(id.internal, false);
     if (!shared) return fail(ncclSystemError, "shm_open failed");
     write_place(shared->place[rank], sizeof shared->place[rank]);
@@ -264,6 +279,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state) {
     fake_guard guard(fake_lock());
     if (c->state == ncclInProgress && c->shared->joined == c->size) {
         c->state = c->name.empty() ? enqueue(c) : check_places(c);
+        if (!c->name.empty()) fake_synchronise(); /* the real library has allocated memory meanwhile */
         if (!c->name.empty() && c->rank == 0) shm_unlink(c->name.c_str());
         c->name.clear();
     }
@@ -285,6 +301,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t c) {
     fake_guard guard(fake_lock());
+    fake_synchronise();
     if (!c->name.empty()) shm_unlink(c->name.c_str());
     *c->aborted = true; /* kernels of the real library end then */
     leave(c);

@@ -13,11 +13,13 @@ struct cusolverDnContext {
 enum { WORKSPACE = 64 }; /* elements: required, and overwritten */
 
 cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t *handle) {
+    NEED(fake_synchronise(), CUSOLVER_STATUS_INTERNAL_ERROR);
     *handle = new cusolverDnContext{nullptr};
     fake_add_object("cuSOLVER handle", *handle);
     return CUSOLVER_STATUS_SUCCESS;
 }
 cusolverStatus_t cusolverDnDestroy(cusolverDnHandle_t handle) {
+    NEED(fake_synchronise(), CUSOLVER_STATUS_INTERNAL_ERROR);
     NEED(fake_remove_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     delete handle;
     return CUSOLVER_STATUS_SUCCESS;

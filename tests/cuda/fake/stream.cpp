@@ -40,6 +40,7 @@ struct capture {
     CUstreamCaptureMode mode;
     std::thread::id thread;
     bool is_invalid;
+    bool breaks; /* it becomes invalid after its first node (FAKE_CUDA_INVALIDATE) */
 };
 
 struct CUstream_st {
@@ -145,6 +146,7 @@ static CUresult capture_one(CUstream stream, item i) {
     i.after = stream->depends_on;
     nodes.push_back(std::move(i));
     stream->depends_on = {nodes.size() - 1};
+    stream->captured->is_invalid = stream->captured->breaks;
     return CUDA_SUCCESS;
 }
 
@@ -384,6 +386,30 @@ CUresult check_context_not_captured() {
     return CUDA_SUCCESS;
 }
 
+/* Also such a call takes some time if captures do (FAKE_CUDA_CAPTURE_PAUSE). */
+CUresult synchronise_context(CUcontext context) {
+    enum { PAUSES = 4 };
+    fake_guard guard(fake_lock());
+    NEED_NO_CAPTURE;
+    for (int i = 0; i < PAUSES && fake_setting("FAKE_CUDA_CAPTURE_PAUSE", 0); i++) fake_pause();
+    for (CUstream stream : streams)
+        if (stream->captured && stream->context == context) stream->captured->is_invalid = true;
+    return CUDA_SUCCESS;
+}
+
+bool fake_synchronise() {
+    return synchronise_context(current_context()) == CUDA_SUCCESS;
+}
+
+/* True for the first FAKE_CUDA_INVALIDATE captures since that was set or changed. */
+static bool breaks_next_capture() {
+    static uint64_t captures, last_broken;
+    uint64_t broken = fake_setting("FAKE_CUDA_INVALIDATE", 0);
+    if (broken != last_broken) captures = 0;
+    last_broken = broken;
+    return captures++ < broken;
+}
+
 static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
@@ -391,8 +417,8 @@ static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     NEED(!stream->captured, CUDA_ERROR_ILLEGAL_STATE);
     CUgraph graph = new CUgraph_st;
     fake_add_object("graph", graph);
-    stream->captured =
-        std::make_shared<capture>(capture{graph, stream, mode, std::this_thread::get_id(), false});
+    stream->captured = std::make_shared<capture>(
+        capture{graph, stream, mode, std::this_thread::get_id(), false, breaks_next_capture()});
     stream->depends_on.clear();
     return CUDA_SUCCESS;
 }
@@ -436,10 +462,11 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     bool joined = is_joined(*c);
     for (CUstream other : streams)
         if (other->captured == c) other->captured = nullptr;
-    if (c->is_invalid || !joined) {
+    bool is_invalid = c->is_invalid || c->breaks;
+    if (is_invalid || !joined) {
         fake_remove_object("graph", c->graph);
         delete c->graph;
-        return c->is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+        return is_invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     }
     *graph = c->graph;
     return CUDA_SUCCESS;

@@ -3,35 +3,13 @@
  * and two the columns of b: four products for four loads. */
 #include "device/cpu/isa/blocks.h"
 
-#include <stddef.h>
+#include "device/cpu/isa/amx.h"
 
-#if defined(__x86_64__) && (!defined(__clang__) || __clang_major__ >= 12)
-#include <immintrin.h>
+#ifdef CPU_HAS_AMX_INSTRUCTIONS
 
 #define WITH_AMX __attribute__((target("amx-tile,amx-bf16")))
 
-struct tile_shapes { /* the operand of LDTILECFG */
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} __attribute__((packed));
-_Static_assert(sizeof(struct tile_shapes) == 64, "the operand of LDTILECFG is 64 bytes");
-
 /* Tiles of c: 0 1 / 2 3; of a: 4, 5; of b: 6, 7. */
-WITH_AMX static void configure(int tile_rows) {
-    const uint8_t rows = (uint8_t)tile_rows;
-    const struct tile_shapes shapes = {
-        .palette = 1,
-        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-        .rows = {rows, rows, rows, rows, rows, rows, CPU_BLOCK_PAIRS, CPU_BLOCK_PAIRS}};
-    /* Not _tile_loadconfig: gcc 12 declares that it reads 8 bytes, and may drop the stores to the other 56. */
-    __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
-}
-
-WITH_AMX static void release(void) {
-    _tile_release();
-}
-
 WITH_AMX static void block(const cpu_block *t) {
     const size_t a_row = (size_t)t->a_row * sizeof *t->a, b_row = (size_t)t->b_pair * sizeof *t->b;
     const size_t c_row = (size_t)t->c_row * sizeof *t->c;
@@ -72,7 +50,8 @@ WITH_AMX static void block(const cpu_block *t) {
 }
 
 const cpu_blocks *cpu_blocks_amx(void) {
-    static const cpu_blocks amx = {.name = "amx", .configure = configure, .block = block, .release = release};
+    static const cpu_blocks amx = {
+        .name = "amx", .configure = cpu_amx_configure, .block = block, .release = cpu_amx_release};
     return &amx;
 }
 #else

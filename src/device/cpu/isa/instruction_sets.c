@@ -16,8 +16,13 @@
 #endif
 
 static const char *const names[CPU_ISA_COUNT] = {
-    [CPU_BASELINE] = "baseline",       [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512",
-    [CPU_AVX512_BF16] = "avx512_bf16", [CPU_AMX] = "amx",
+    [CPU_BASELINE] = "baseline",
+    [CPU_AVX2] = "avx2",
+    [CPU_AVX_VNNI] = "avx_vnni",
+    [CPU_AVX512] = "avx512",
+    [CPU_AVX512_VNNI] = "avx512_vnni",
+    [CPU_AVX512_BF16] = "avx512_bf16",
+    [CPU_AMX] = "amx",
 };
 
 const char *cpu_isa_name(cpu_isa isa) {
@@ -42,8 +47,11 @@ static const feature avx2[] = {
     {1, 0, ECX, 28}, {7, 0, EBX, 5}, {1, 0, ECX, 12}, {1, 0, ECX, 29}}; /* +FMA, F16C */
 static const feature avx512[] = {
     {7, 0, EBX, 16}, {7, 0, EBX, 17}, {7, 0, EBX, 30}, {7, 0, EBX, 31}}; /* F DQ BW VL */
+static const feature avx_vnni[] = {{7, 1, EAX, 4}};
+static const feature avx512_vnni[] = {{7, 0, ECX, 11}};
 static const feature avx512_bf16[] = {{7, 1, EAX, 5}};
 static const feature amx[] = {{7, 0, EDX, 24}, {7, 0, EDX, 22}}; /* tiles, bf16 */
+static const feature amx_int8 = {7, 0, EDX, 25};
 
 static bool has_feature(const cpu_isa_source *source, feature f) {
     unsigned registers[REGISTERS] = {0};
@@ -77,11 +85,15 @@ static const char *tiles_unusable_reason(const cpu_isa_source *source, uint64_t 
 }
 
 cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
-    cpu_isa_facts facts = {.best = CPU_BASELINE, .reports_amx = HAS_ALL(source, amx)};
+    cpu_isa_facts facts = {
+        .best = CPU_BASELINE, .usable = {[CPU_BASELINE] = true}, .reports_amx = HAS_ALL(source, amx)};
+    facts.amx_multiplies_bytes = facts.reports_amx && has_feature(source, amx_int8);
     const bool reported[CPU_ISA_COUNT] = {
         [CPU_BASELINE] = true,
         [CPU_AVX2] = HAS_ALL(source, avx2),
+        [CPU_AVX_VNNI] = HAS_ALL(source, avx_vnni),
         [CPU_AVX512] = HAS_ALL(source, avx512),
+        [CPU_AVX512_VNNI] = HAS_ALL(source, avx512_vnni),
         [CPU_AVX512_BF16] = HAS_ALL(source, avx512_bf16),
         [CPU_AMX] = facts.reports_amx,
     };
@@ -94,7 +106,7 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
     for (cpu_isa isa = CPU_AVX2; isa < CPU_ISA_COUNT; isa++) {
         if (!reported[isa]) {
             facts.unusable_reason[isa] = NULL; /* not reported, so not explained */
-            is_missing = true;
+            is_missing |= isa != CPU_AVX_VNNI && isa != CPU_AVX512_VNNI;
             continue;
         }
         if (!facts.unusable_reason[isa] && is_missing)
@@ -104,7 +116,7 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
         if (facts.unusable_reason[isa])
             is_missing = true;
         else
-            facts.best = isa;
+            facts.usable[facts.best = isa] = true;
     }
     return facts;
 }
@@ -143,7 +155,7 @@ static cpu_isa_facts probe_machine(void) {
 #else
 
 static cpu_isa_facts probe_machine(void) {
-    return (cpu_isa_facts){.best = CPU_BASELINE};
+    return (cpu_isa_facts){.best = CPU_BASELINE, .usable = {[CPU_BASELINE] = true}};
 }
 
 #endif
@@ -171,8 +183,15 @@ static cpu_isa isa_limit(void) {
 }
 
 cpu_isa cpu_isa_in_use(void) {
-    cpu_isa best = cpu_isa_of_machine()->best, max = isa_limit();
-    return max < best ? max : best;
+    const cpu_isa_facts *facts = cpu_isa_of_machine();
+    cpu_isa isa = isa_limit();
+    if (isa > facts->best) return facts->best;
+    while (!facts->usable[isa]) isa--;
+    return isa;
+}
+
+bool cpu_isa_allows(cpu_isa isa) {
+    return cpu_isa_of_machine()->usable[isa] && isa <= isa_limit();
 }
 
 bool cpu_isa_emulates_bf16(void) {
@@ -186,6 +205,8 @@ bool cpu_isa_emulates_bf16(void) {
 tu_status cpu_isa_check_limit(void) {
     const char *limit_name = getenv("TUTTI_ISA");
     if (!limit_name || !*limit_name || isa_limit() < CPU_ISA_COUNT) return TU_OK;
-    return tu_fail(TU_INVALID, "TUTTI_ISA is '%s': expected baseline, avx2, avx512, avx512_bf16 or amx",
+    return tu_fail(TU_INVALID,
+                   "TUTTI_ISA is '%s': expected baseline, avx2, avx_vnni, avx512, "
+                   "avx512_vnni, avx512_bf16 or amx",
                    limit_name);
 }

@@ -14,8 +14,18 @@
 
 #include <tutti/status.h>
 
-/* Each set includes those before it. */
-typedef enum cpu_isa { CPU_BASELINE, CPU_AVX2, CPU_AVX512, CPU_AVX512_BF16, CPU_AMX, CPU_ISA_COUNT } cpu_isa;
+/* Each set includes those before it, except the VNNI sets (dot products of bytes), which a processor with later sets
+ * may lack: AVX-VNNI is for processors without AVX-512. */
+typedef enum cpu_isa {
+    CPU_BASELINE,
+    CPU_AVX2,
+    CPU_AVX_VNNI,
+    CPU_AVX512,
+    CPU_AVX512_VNNI,
+    CPU_AVX512_BF16,
+    CPU_AMX,
+    CPU_ISA_COUNT
+} cpu_isa;
 
 /* Returns the name for TUTTI_ISA: "avx512_bf16". */
 const char *cpu_isa_name(cpu_isa isa);
@@ -30,8 +40,10 @@ typedef struct cpu_isa_source {
 } cpu_isa_source;
 
 typedef struct cpu_isa_facts {
-    cpu_isa best;     /* the best set that can be used */
-    bool reports_amx; /* CPUID reports AMX, usable or not: Intel's processors with AVX512_BF16 */
+    cpu_isa best; /* the best set that can be used */
+    bool usable[CPU_ISA_COUNT];
+    bool amx_multiplies_bytes; /* AMX has instructions for bytes too */
+    bool reports_amx;          /* CPUID reports AMX, usable or not: Intel's processors with AVX512_BF16 */
     const char
         *unusable_reason[CPU_ISA_COUNT]; /* NULL, or why a set that the processor reports cannot be used */
 } cpu_isa_facts;
@@ -41,8 +53,11 @@ cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source);
 /* Returns the facts about this machine, which is probed once. */
 const cpu_isa_facts *cpu_isa_of_machine(void);
 
-/* Returns the set in use: the best that can be used, or the limit of TUTTI_ISA. */
+/* Returns the set in use: the best that can be used, up to the limit of TUTTI_ISA. */
 cpu_isa cpu_isa_in_use(void);
+
+/* True if a set can be used and TUTTI_ISA allows it. */
+bool cpu_isa_allows(cpu_isa isa);
 
 /* True if oneDNN emulates bf16, because the set in use has no instructions for it. */
 bool cpu_isa_emulates_bf16(void);

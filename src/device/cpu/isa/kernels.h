@@ -31,6 +31,44 @@ struct cpu_pool_loops {
     void (*mean_gradient[2])(const cpu_pooling *p, int64_t row, const void *dy, void *dx);
 };
 
+/* ---- Rounding of sums ---- */
+
+struct cpu_round_loops {
+    /* Rounds sums [rows, columns], with `sums_row` numbers from row to row, to bf16; then adds bias [columns] and
+     * residual, which has the rows of `out` (each or NULL), and applies relu. */
+    void (*sums_to_bf16)(int64_t rows, int64_t columns, const float *sums, int64_t sums_row, const void *bias,
+                         const void *residual, bool relu, void *out, int64_t out_row);
+};
+
+/* round_bf16.c: the same by AVX512_BF16, whose instruction takes subnormal sums for zeros; NULL if the build does not
+ * support it. */
+const struct cpu_round_loops *cpu_round_loops_avx512_bf16(void);
+
+/* ---- Winograd's convolution ---- */
+
+enum {
+    CPU_WINOGRAD_IN = 6,
+    CPU_WINOGRAD_OUT = 4
+}; /* pixels of a tile along an axis: of the input, of the result */
+
+typedef struct cpu_winograd_output {
+    int64_t channels;
+    float *pixels[CPU_WINOGRAD_OUT * CPU_WINOGRAD_OUT]; /* NULL: not in the image */
+    const float *const *residual;                       /* like `pixels`; NULL: none */
+    const float *bias;                                  /* [channels]; NULL: none */
+    bool relu;
+} cpu_winograd_output;
+
+/* The number of channels is a multiple of CPU_WINOGRAD_CHANNELS. */
+enum { CPU_WINOGRAD_CHANNELS = 16 };
+
+struct cpu_winograd_loops {
+    /* Transforms the pixels of a tile, [36] addresses of `channels` numbers: v[e * stride + c]. */
+    void (*input)(int64_t channels, const float *const *pixels, float *v, int64_t stride);
+    /* Transforms the products of a tile, m[e * stride + c], and applies the epilogue. */
+    void (*output)(const cpu_winograd_output *o, const float *m, int64_t stride);
+};
+
 /* ---- Local response normalisation ---- */
 
 enum { CPU_LRN_ROWS = 8 }; /* rows processed together: their scratch stays in the L1 cache */
@@ -92,6 +130,39 @@ struct cpu_softmax_loops {
     void (*cross_entropy_grad[2])(int64_t rows, int64_t k, const void *x, const int64_t *labels, void *y);
 };
 
+/* ---- Attention: blocks of f32 numbers whose rows are multiples of CPU_ATTENTION_COLUMNS ---- */
+
+enum { CPU_ATTENTION_COLUMNS = 32 }; /* a multiple of the columns that a product computes at a time */
+
+/* c [rows, columns] = a [rows, depth] b [depth, columns], or += if `adds`. Element (r, k) of a is a[r * a_row + k *
+ * a_depth]; rows of b and c are b_row and c_row elements apart. `columns` is a multiple of CPU_ATTENTION_COLUMNS. */
+typedef struct cpu_block_product {
+    int64_t rows, columns, depth;
+    const float *a, *b;
+    int64_t a_row, a_depth, b_row, c_row;
+    float *c;
+    bool adds;
+} cpu_block_product;
+
+/* A row of scores so far: their maximum, the sum of exp(score - maximum), and the factor by which sums of the blocks
+ * before the latest must be multiplied. */
+typedef struct cpu_running_softmax {
+    float maximum, sum, factor;
+} cpu_running_softmax;
+
+struct cpu_attention_loops {
+    void (*multiply)(const cpu_block_product *p);
+    /* Replaces scores [keys] by exp(scale * score - maximum), 0 from index `visible` on, and updates `row`. */
+    void (*soften)(int64_t keys, int64_t visible, float scale, float *scores, cpu_running_softmax *row);
+    /* y [n] = x [n] * factor */
+    void (*scale_row)(int64_t n, float factor, const float *x, float *y);
+    /* Replaces scores [keys] by p = exp(scale * score - logarithm), 0 from index `visible` on, and products [keys] by
+     * scale * p * (product - centre). */
+    void (*weigh)(int64_t keys, int64_t visible, float scale, float logarithm, float centre, float *scores,
+                  float *products);
+    float (*dot)(int64_t n, const float *x, const float *y);
+};
+
 /* ---- Reductions ---- */
 
 typedef enum cpu_reduction { CPU_SUM, CPU_MAX, CPU_MIN, CPU_REDUCTION_COUNT } cpu_reduction;
@@ -124,8 +195,11 @@ struct cpu_loops_kernels {
     const struct cpu_lrn_loops *lrn;
     const struct cpu_norm_loops *norm;
     const struct cpu_softmax_loops *softmax;
+    const struct cpu_attention_loops *attention;
     const struct cpu_reduce_loops *reduce;
     const struct cpu_random_loops *random;
+    const struct cpu_winograd_loops *winograd;
+    const struct cpu_round_loops *round;
 };
 
 #ifdef TU_ISA
@@ -133,8 +207,11 @@ extern const struct cpu_pool_loops LOOP(cpu_pool_loops);
 extern const struct cpu_lrn_loops LOOP(cpu_lrn_loops);
 extern const struct cpu_norm_loops LOOP(cpu_norm_loops);
 extern const struct cpu_softmax_loops LOOP(cpu_softmax_loops);
+extern const struct cpu_attention_loops LOOP(cpu_attention_loops);
 extern const struct cpu_reduce_loops LOOP(cpu_reduce_loops);
 extern const struct cpu_random_loops LOOP(cpu_random_loops);
+extern const struct cpu_winograd_loops LOOP(cpu_winograd_loops);
+extern const struct cpu_round_loops LOOP(cpu_round_loops);
 extern struct cpu_loops_kernels LOOP(cpu_loops_kernels);
 #endif
 

@@ -33,7 +33,7 @@ typedef void (*cpu_tile_f32)(int64_t n, const float *x, const float *y, const fl
 typedef void (*cpu_tile_f64)(int64_t n, const double *x, const double *y, const double *z, double a, double b,
                              double *out);
 
-/* Convert n elements between f32 and the types that are computed in f32 (f32, bf16, f16, u8, bool; NULL for the
+/* Convert n elements between f32 and the types that are computed in f32 (f32, bf16, f16, u8, i8, bool; NULL for the
  * others), or round them in place as a store and a load would. Indexed by tu_dtype. */
 typedef struct cpu_loops_convert {
     void (*load[TU_DTYPE_COUNT])(int64_t n, const void *from, float *to);
@@ -45,10 +45,11 @@ typedef struct cpu_loops {
     const char *isa;                          /* "baseline", "avx2", "avx512" */
     cpu_tile_f32 pointwise[TU__OP_COUNT];     /* loops_pointwise.c; NULL for other operations */
     cpu_tile_f64 pointwise_f64[TU__OP_COUNT]; /* the same in f64 */
-    struct cpu_loops_convert *convert;        /* loops_convert.c: bf16, f16, u8 and bool to and from f32 */
+    struct cpu_loops_convert *convert; /* loops_convert.c: bf16, f16, u8, i8 and bool to and from f32 */
     struct cpu_loops_kernels
         *kernels;                /* loops_kernels*.c: LRN, pooling, normalisation, reductions, softmax … */
     struct cpu_loops_gemm *gemm; /* loops_gemm.c: matrix products and convolutions */
+    struct cpu_loops_int8 *int8; /* loops_int8.c: integer convolutions and products, and conversions */
     struct cpu_loops_blocks *blocks; /* loops_blocks.c: operands and results of AMX blocks */
 } cpu_loops;
 

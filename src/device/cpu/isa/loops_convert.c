@@ -1,4 +1,4 @@
-/* Conversion of element types to and from f32: bf16 and f16 round to nearest even; u8 truncates and saturates; bool
+/* Conversion of element types to and from f32: bf16 and f16 round to nearest even; u8 and i8 truncate and saturate; bool
  * is x != 0. For numbers that f32 represents exactly, the results are those of src/base/number.h.
  *
  * bf16 is the upper half of an f32: rounding adds just less than half of the lower half's range, plus the odd bit,
@@ -57,6 +57,18 @@ static inline float nearest_u8(float x) {
     return decode_u8(encode_u8(x));
 }
 
+static inline float decode_i8(int8_t x) {
+    return x;
+}
+
+static inline int8_t encode_i8(float x) {
+    return (int8_t)(x != x ? 0 : x <= -128.0f ? -128 : x >= 127.0f ? 127 : (int32_t)x);
+}
+
+static inline float nearest_i8(float x) {
+    return decode_i8(encode_i8(x));
+}
+
 static inline float decode_bool(uint8_t x) {
     return x ? 1.0f : 0.0f;
 }
@@ -94,6 +106,7 @@ static inline float nearest_bf16(float x) {
 
 CONVERSIONS(bf16, uint16_t)
 CONVERSIONS(u8, uint8_t)
+CONVERSIONS(i8, int8_t)
 CONVERSIONS(bool, uint8_t)
 
 #ifdef __F16C__
@@ -142,11 +155,17 @@ struct cpu_loops_convert LOOP(cpu_loops_convert) = {
              [TU_BF16] = load_bf16,
              [TU_F16] = load_f16,
              [TU_U8] = load_u8,
-             [TU_BOOL] = load_bool},
+             [TU_BOOL] = load_bool,
+             [TU_I8] = load_i8},
     .store = {[TU_F32] = store_f32,
               [TU_BF16] = store_bf16,
               [TU_F16] = store_f16,
               [TU_U8] = store_u8,
-              [TU_BOOL] = store_bool},
-    .round = {[TU_BF16] = round_bf16, [TU_F16] = round_f16, [TU_U8] = round_u8, [TU_BOOL] = round_bool},
+              [TU_BOOL] = store_bool,
+              [TU_I8] = store_i8},
+    .round = {[TU_BF16] = round_bf16,
+              [TU_F16] = round_f16,
+              [TU_U8] = round_u8,
+              [TU_BOOL] = round_bool,
+              [TU_I8] = round_i8},
 };

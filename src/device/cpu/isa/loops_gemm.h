@@ -10,8 +10,9 @@
  *
  * without an im2col matrix. Elements are float or double; strides and offsets are in elements.
  *
- * In bf16 only the filter gradient is supported. An element of a and b is then a pair: the numbers of two pixels in
- * 32 bits, the first in the lower half, and a step of k adds both products to a sum in f32. */
+ * In bf16 an element of a and b is a pair in 32 bits, the first number in the lower half, and a step of k adds both
+ * products to a sum in f32. A filter gradient pairs the numbers of two pixels; a product with packed weights those of
+ * two adjacent k, which are adjacent in a row of a. */
 #ifndef TU__DEVICE_CPU_ISA_LOOPS_GEMM_H
 #define TU__DEVICE_CPU_ISA_LOOPS_GEMM_H
 
@@ -30,9 +31,10 @@ typedef struct cpu_gemm_tile {
     void *c;
     int64_t c_row;
     int64_t rows, columns;
-    bool add;         /* adds to c */
-    bool relu;        /* at the end: x < 0 ? 0 : x */
-    const void *bias; /* added at the end, one per column; or NULL */
+    bool add;             /* adds to c */
+    bool relu;            /* at the end: x < 0 ? 0 : x */
+    const void *bias;     /* added at the end, one per column; or NULL */
+    const void *residual; /* added after the bias: elements at the same places as those of c; or NULL */
 } cpu_gemm_tile;
 
 typedef struct cpu_gemm_loops {

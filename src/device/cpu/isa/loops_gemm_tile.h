@@ -26,12 +26,13 @@ static inline __attribute__((always_inline)) NAME(elements) NAME(splat)(ELEMENT 
     return x - (NAME(elements)){0};
 }
 
-/* Adds the old value and the bias to a finished sum, and applies relu. The comparison keeps NaN; a maximum might
- * not. */
+/* Adds the old value, the bias and the residual to a finished sum, each sum rounded as by a separate operation, and
+ * applies relu. The comparison keeps NaN; a maximum might not. `element`: index in c. */
 static inline __attribute__((always_inline)) NAME(vector)
-    NAME(finish)(NAME(vector) x, const cpu_gemm_tile *t, const REAL *c, int64_t column) {
-    if (t->add) x += NAME(load)(c + column);
+    NAME(finish)(NAME(vector) x, const cpu_gemm_tile *t, int64_t element, int64_t column) {
+    if (t->add) x += NAME(load)((const REAL *)t->c + element);
     if (t->bias) x += NAME(load)((const REAL *)t->bias + column);
+    if (t->residual) x += NAME(load)((const REAL *)t->residual + element);
     if (t->relu) x = (NAME(vector))((NAME(bits))x & ~(NAME(bits))(x < (NAME(vector)){0}));
     return x;
 }
@@ -41,10 +42,12 @@ static void NAME(finish_edge)(const cpu_gemm_tile *t, const REAL *sums, int64_t 
     const REAL *bias = t->bias;
     for (int64_t r = 0; r < t->rows; r++) {
         REAL *c = (REAL *)t->c + r * t->c_row;
+        const REAL *residual = t->residual ? (const REAL *)t->residual + r * t->c_row : NULL;
         for (int64_t j = 0; j < t->columns; j++) {
             REAL x = sums[r * width + j];
             if (t->add) x += c[j];
             if (bias) x += bias[j];
+            if (residual) x += residual[j];
             if (t->relu && x < 0) x = 0;
             c[j] = x;
         }
@@ -80,7 +83,8 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_ge
         UNROLL for (int r = 0; r < rows; r++) {
             REAL *c = (REAL *)t->c + r * t->c_row;
             UNROLL for (int v = 0; v < vectors; v++)
-                NAME(store)(c + v * NAME(WIDTH), NAME(finish)(sum[r][v], t, c, v * NAME(WIDTH)));
+                NAME(store)(c + v * NAME(WIDTH),
+                            NAME(finish)(sum[r][v], t, r * t->c_row + v * NAME(WIDTH), v * NAME(WIDTH)));
         }
         return;
     }

@@ -7,6 +7,7 @@
 extern struct cpu_loops_convert LOOP(cpu_loops_convert);
 extern struct cpu_loops_kernels LOOP(cpu_loops_kernels);
 extern struct cpu_loops_gemm LOOP(cpu_loops_gemm);
+extern struct cpu_loops_int8 LOOP(cpu_loops_int8);
 extern struct cpu_loops_blocks LOOP(cpu_loops_blocks);
 
 #define OP(...)
@@ -35,5 +36,6 @@ const cpu_loops LOOP(cpu_loops) = {
     .convert = &LOOP(cpu_loops_convert),
     .kernels = &LOOP(cpu_loops_kernels),
     .gemm = &LOOP(cpu_loops_gemm),
+    .int8 = &LOOP(cpu_loops_int8),
     .blocks = &LOOP(cpu_loops_blocks),
 };

@@ -5,6 +5,9 @@
  *     wait_for_copies();                  // the copies of this thread are done,
  *     __syncthreads();                    // and those of all threads
  *
+ * For several stages on their way: commit_copies() ends a group of copies, and wait_for_copies_but<N>() waits for all
+ * groups but the last N.
+ *
  * Both addresses are multiples of BYTES: 4, 8 or 16. Needs compute capability 8.0; the emulated GPU copies
  * synchronously.
  */
@@ -28,12 +31,18 @@ template <int BYTES> __device__ inline void copy_async(u32 *to, const void *from
                      : "memory");
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int GROUPS> __device__ inline void wait_for_copies_but() {
+    asm volatile("cp.async.wait_group %0;" : : "n"(GROUPS) : "memory");
+}
 #else
 template <int BYTES> __device__ inline void copy_async(u32 *to, const void *from, bool inside) {
     typedef pack<u32, BYTES / 4> words;
     *(words *)to = inside ? *(const words *)from : words{};
 }
 __device__ inline void wait_for_copies() {}
+__device__ inline void commit_copies() {}
+template <int GROUPS> __device__ inline void wait_for_copies_but() {}
 #endif
 
 #endif

@@ -162,23 +162,39 @@ template <typename T> __global__ void conv_sum(conv_sum_args a) {
     }
 }
 
-/* Applies bias and relu in place. Reads and writes y once, 16 bytes at a time if rows allow. The position in a row
- * advances by a constant step, so the loop has no division. */
+/* Applies bias, residual and relu in place. Reads and writes y once, 16 bytes at a time if rows allow, and loads several
+ * words before it uses the first. The position in a row advances by a constant step, so the loop has no division. */
 template <typename T, int N> __global__ void conv_epilogue(conv_epilogue_args a) {
     typedef compute_type<T> C;
+    enum { AHEAD = 4 };
     pack<T, N> *y = (pack<T, N> *)a.y;
-    const pack<T, N> *bias = (const pack<T, N> *)a.bias;
-    i64 in_row = global_thread_index() % a.row_packs, step = grid_thread_count() % a.row_packs;
-    for (i64 i = global_thread_index(); i < a.packs; i += grid_thread_count()) {
-        pack<T, N> value = y[i], added = bias ? bias[in_row] : value;
+    const pack<T, N> *bias = (const pack<T, N> *)a.bias, *residual = (const pack<T, N> *)a.residual;
+    const i64 step = grid_thread_count(), row_step = step % a.row_packs;
+    i64 in_row = global_thread_index() % a.row_packs;
+    for (i64 first = global_thread_index(); first < a.packs; first += AHEAD * step) {
+        pack<T, N> values[AHEAD], others[AHEAD];
 #pragma unroll
-        for (int e = 0; e < N; e++) {
-            C sum = widen(value.element[e]);
-            if (bias) sum += widen(added.element[e]);
-            value.element[e] = narrow<T>(a.relu && sum < C(0) ? C(0) : sum);
+        for (int u = 0; u < AHEAD; u++) {
+            i64 i = first + u * step;
+            if (i >= a.packs) continue;
+            values[u] = y[i];
+            if (residual) others[u] = residual[i];
         }
-        y[i] = value;
-        in_row += step;
-        if (in_row >= a.row_packs) in_row -= a.row_packs;
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            i64 i = first + u * step;
+            if (i >= a.packs) continue;
+            pack<T, N> value = values[u], added = bias ? bias[in_row] : value;
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                C sum = widen(value.element[e]);
+                if (bias) sum += widen(added.element[e]);
+                if (residual) sum += widen(others[u].element[e]);
+                value.element[e] = narrow<T>(a.relu && sum < C(0) ? C(0) : sum);
+            }
+            y[i] = value;
+            in_row += row_step;
+            if (in_row >= a.row_packs) in_row -= a.row_packs;
+        }
     }
 }

@@ -25,11 +25,11 @@ typedef struct conv_sum_args {
     int splits;
 } conv_sum_args;
 
-/* Bias and relu of a convolution's result, in place. */
+/* Bias, residual and relu of a convolution's result, in place. */
 typedef struct conv_epilogue_args {
     void *y;
-    const void *bias;    /* NULL: none */
-    long long packs;     /* words of several elements in y */
-    long long row_packs; /* words per row */
+    const void *bias, *residual; /* NULL: none */
+    long long packs;             /* words of several elements in y */
+    long long row_packs;         /* words per row */
     int relu;
 } conv_epilogue_args;

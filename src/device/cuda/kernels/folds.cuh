@@ -207,21 +207,21 @@ __device__ inline void for_each_in_row(const T *x, i64 n, int lane, int lanes, F
     for (i64 i = head + count * size + lane; i < n; i += lanes) f(x[i], i);
 }
 
-/* Computes y[i] = f(x[i], i). y has x's type and the same misalignment. */
-template <typename T, typename F>
-__device__ inline void map_row(const T *x, T *y, i64 n, int lane, int lanes, F f) {
+/* Computes y[i] = f(x[i], i). y has x's misalignment, in elements. */
+template <typename T, typename O, typename F>
+__device__ inline void map_row(const T *x, O *y, i64 n, int lane, int lanes, F f) {
     constexpr int size = word<T>::size;
-    typedef typename word<T>::type words;
     i64 head = head_of(x, n), count = (n - head) / size;
-    const words *from = (const words *)(x + head);
-    words *to = (words *)(y + head);
+    const pack<T, size> *from = (const pack<T, size> *)(x + head);
+    pack<O, size> *to = (pack<O, size> *)(y + head);
     for (i64 i = lane; i < head; i += lanes) y[i] = f(x[i], i);
 #pragma unroll 2
     for (i64 at = lane; at < count; at += lanes) {
-        words w = from[at];
+        pack<T, size> w = from[at];
+        pack<O, size> result;
 #pragma unroll
-        for (int i = 0; i < size; i++) w.element[i] = f(w.element[i], head + at * size + i);
-        to[at] = w;
+        for (int i = 0; i < size; i++) result.element[i] = f(w.element[i], head + at * size + i);
+        to[at] = result;
     }
     for (i64 i = head + count * size + lane; i < n; i += lanes) y[i] = f(x[i], i);
 }

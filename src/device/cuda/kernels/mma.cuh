@@ -58,6 +58,70 @@ __device__ inline void mma_load_columns(u32 (&b)[2][2], const u32 *rows, int pit
             b[tile][half] = tf32_bits(__uint_as_float(rows[(lane % 4 + 4 * half) * pitch + 8 * tile + lane / 4]));
 }
 
+/* Loads a from a row-major matrix of two-byte elements in shared memory, 16 rows of 16 columns. Rows start at multiples of
+ * 16 bytes. */
+__device__ inline void mma_load_rows(u32 (&a)[4], const u16 *rows, int pitch) {
+    int lane = threadIdx.x & 31;
+#ifndef TU_EMULATED
+    u32 address = (u32)__cvta_generic_to_shared(rows + lane % 16 * pitch + lane / 16 * 8);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(address)
+                 : "memory");
+#else
+    for (int i = 0; i < 4; i++)
+        a[i] = *(const u32 *)(const void *)(rows + (lane / 4 + i % 2 * 8) * pitch + i / 2 * 8 + lane % 4 * 2);
+#endif
+}
+
+/* Loads b for two adjacent tiles of columns from the transposed matrix: 16 rows (columns of b) of 16 elements along K. */
+__device__ inline void mma_load_transposed(u32 (&b)[2][2], const u16 *rows, int pitch) {
+    int lane = threadIdx.x & 31;
+#ifndef TU_EMULATED
+    u32 address = (u32)__cvta_generic_to_shared(rows + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
+                 : "r"(address)
+                 : "memory");
+#else
+    for (int i = 0; i < 4; i++)
+        b[i / 2][i % 2] = *(const u32 *)(const void *)(rows + (lane / 4 + i / 2 * 8) * pitch + i % 2 * 8 + lane % 4 * 2);
+#endif
+}
+
+/* Rounds two numbers to a word of two elements, `low` at the lower address. */
+template <typename T> __device__ inline u32 mma_pack(float low, float high) {
+    return (u32)narrow<T>(low).bits | (u32)narrow<T>(high).bits << 16;
+}
+#ifndef TU_EMULATED
+template <> __device__ inline u32 mma_pack<bf16>(float low, float high) {
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+template <> __device__ inline u32 mma_pack<f16>(float low, float high) {
+    u32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+#endif
+
+/* Loads four matrices of 8 rows of 16 bytes from shared memory: lane 8m + r passes the address of row r of matrix m, and
+ * gets word lane % 4 of row lane / 4 of every matrix. */
+__device__ inline void mma_load_matrices(u32 (&words)[4], const u32 *row) {
+#ifndef TU_EMULATED
+    u32 address = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+#else
+    int lane = threadIdx.x & 31;
+    for (int matrix = 0; matrix < 4; matrix++)
+        words[matrix] = ((const u32 *)__shfl_sync(0xffffffffu, (u64)row, 8 * matrix + lane / 4))[lane % 4];
+#endif
+}
+
 #ifndef TU_EMULATED
 template <typename T> struct mma_instruction;
 #define MMA(type, shape, kinds)                                                                              \

@@ -407,15 +407,16 @@ __global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient
         });
 }
 
-/* ---- Layer normalisation: a few lanes, a warp or a block per row, in two passes ---- */
+/* ---- Layer normalisation: a few lanes, a warp or a block per row, in two passes. With mixed precision y and dy may have
+ * half precision and x not: O is the type of y, G that of dy. ---- */
 
-template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) {
+template <typename T, typename O, typename P> __global__ void layer_norm(layer_norm_args a) {
     typedef compute_type<T> C;
     __shared__ sums<C> shared[32];
     i64 row = global_thread_index() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
-    T *y = (T *)a.y + (n ? row * a.n : 0);
+    O *y = (O *)a.y + (n ? row * a.n : 0);
     C pivot = n ? pivot_of(widen(x[0])) : (C)0;
     sums<C> s = {0, 0};
     for_each_in_row(x, n, lane, a.lanes, [&](T e, i64) {
@@ -432,7 +433,7 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
     const P *gamma = (const P *)a.gamma, *beta = (const P *)a.beta;
     map_row(x, y, n, lane, a.lanes, [&](T e, i64 i) {
         C normalized = ((widen(e) - pivot) - delta) * rstd;
-        return narrow<T>(multiply_add(normalized, (C)widen(gamma[i]), (C)widen(beta[i])));
+        return narrow<O>(multiply_add(normalized, (C)widen(gamma[i]), (C)widen(beta[i])));
     });
     if (lane) return;
     ((P *)a.mean)[row] = narrow<P>(pivot + delta);
@@ -440,13 +441,14 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
 }
 
 /* Computes dx. layer_norm_sums computes the column sums for gamma and beta. */
-template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm_gradient_args a) {
+template <typename T, typename G, typename P> __global__ void layer_norm_gradient(layer_norm_gradient_args a) {
     typedef compute_type<T> C;
     __shared__ sums<C> shared[32];
     i64 row = global_thread_index() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     i64 start = n ? row * a.n : 0;
-    const T *x = (const T *)a.x + start, *dy = (const T *)a.dy + start;
+    const T *x = (const T *)a.x + start;
+    const G *dy = (const G *)a.dy + start;
     T *dx = (T *)a.dx + start;
     const P *gamma = (const P *)a.gamma;
     C mean = n ? (C)widen(((const P *)a.mean)[row]) : (C)0, rstd = n ? (C)widen(((const P *)a.rstd)[row]) : (C)0;
@@ -465,8 +467,13 @@ template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm
     });
 }
 
+template <typename T, typename G, int W> struct loaded_x_dy {
+    pack<T, W> x;
+    pack<G, W> dy;
+};
+
 /* Column sums of dy and of dy times the normalised x. */
-template <typename T, typename P, int W>
+template <typename T, typename G, typename P, int W>
 __global__ void __launch_bounds__(256, 4) layer_norm_sums(norm_sums_args a) {
     typedef compute_type<T> C;
     row_range p = range_to_sum(a.tiling, W);
@@ -474,10 +481,11 @@ __global__ void __launch_bounds__(256, 4) layer_norm_sums(norm_sums_args a) {
 #pragma unroll
     for (int i = 0; i < W; i++) s[i] = sums<C>{0, 0};
     i64 row = p.first;
-    for_each_row<2, loaded_pair<T, W>>(
+    typedef loaded_x_dy<T, G, W> loaded;
+    for_each_row<2, loaded>(
         p, a.tiling.width,
-        [&](i64 offset) { return loaded_pair<T, W>{load_word<T, W>(a.x, offset), load_word<T, W>(a.dy, offset)}; },
-        [&](const loaded_pair<T, W> &l, i64) {
+        [&](i64 offset) { return loaded{load_word<T, W>(a.x, offset), load_word<G, W>(a.dy, offset)}; },
+        [&](const loaded &l, i64) {
             C mean = widen(((const P *)a.mean)[row]), rstd = widen(((const P *)a.rstd)[row]);
             row += p.step;
 #pragma unroll

@@ -1,6 +1,6 @@
 /* Common definitions of all kernels: element types, compute types, fast division, reductions over a block.
  *
- * Elements are stored in eight types and computed in two: f32, bf16, f16, u8 and truth in float, which represents
+ * Elements are stored in nine types and computed in two: f32, bf16, f16, u8, i8 and truth in float, which represents
  * them exactly; f64, i32 and i64 in double. widen() loads; narrow<T>() rounds once, to nearest even, as
  * src/base/number.h defines it. No CUDA header is needed, so a machine needs only a driver and NVRTC.
  *
@@ -55,6 +55,7 @@ __device__ inline float widen(f16 x) { return half_to_float(x.bits); }
 __device__ inline double widen(i32 x) { return (double)x; }
 __device__ inline double widen(i64 x) { return (double)x; }
 __device__ inline float widen(u8 x) { return (float)x; }
+__device__ inline float widen(i8 x) { return (float)x; }
 __device__ inline float widen(truth x) { return x.byte ? 1.0f : 0.0f; }
 
 /* ---- Storing ---- */
@@ -112,6 +113,10 @@ template <> struct storing<i64> {
 template <> struct storing<u8> {
     static __device__ inline u8 of(double x) { return x != x || x <= 0 ? 0 : x >= 255 ? 255 : (u8)x; }
     static __device__ inline u8 of(float x) { return of((double)x); }
+};
+template <> struct storing<i8> {
+    static __device__ inline i8 of(double x) { return x != x ? 0 : x <= -128 ? -128 : x >= 127 ? 127 : (i8)x; }
+    static __device__ inline i8 of(float x) { return of((double)x); }
 };
 template <> struct storing<truth> {
     static __device__ inline truth of(float x) { return truth{(u8)(x != 0)}; }

@@ -87,18 +87,48 @@ template <typename T> struct random_elements<T, DRAW_BERNOULLI> {
     }
 };
 
+/* Generates and stores the four elements of a block of one sample. */
+template <typename T, int DISTRIBUTION> __device__ inline void fill_block(const draw_args &a, i64 sample, i64 block) {
+    pack<T, 4> generated = random_elements<T, DISTRIBUTION>::of(a, (u32)block, (u64)a.ordinals[sample]);
+    i64 element = block * 4;
+    T *y = (T *)a.y + sample * a.elements_per_sample + element;
+    if (a.elements_per_sample % 4 == 0) {
+        *(pack<T, 4> *)y = generated;
+    } else {
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            if (element + n < a.elements_per_sample) y[n] = generated.element[n];
+    }
+}
+
 template <typename T, int DISTRIBUTION, typename I> __global__ void fill_random(draw_args a) {
     for (i64 i = global_thread_index(); i < a.blocks; i += grid_thread_count()) {
         I sample = (I)i, block = divmod_in_place(sample, a.blocks_per_sample);
-        pack<T, 4> generated = random_elements<T, DISTRIBUTION>::of(a, (u32)block, (u64)a.ordinals[sample]);
-        i64 element = (i64)block * 4;
-        T *y = (T *)a.y + (i64)sample * a.elements_per_sample + element;
-        if (a.elements_per_sample % 4 == 0) {
-            *(pack<T, 4> *)y = generated;
-        } else {
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-                if (element + n < a.elements_per_sample) y[n] = generated.element[n];
-        }
+        fill_block<T, DISTRIBUTION>(a, (i64)sample, (i64)block);
+    }
+}
+
+/* As tu__draw_key_of in src/base/draw.c. */
+__device__ inline u64 mix_bits(u64 x) {
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+/* The key and the parameters of a block are those of its network. */
+template <typename T, int DISTRIBUTION, typename I> __global__ void fill_random_members(draw_members_args m) {
+    for (i64 i = global_thread_index(); i < m.draw.blocks; i += grid_thread_count()) {
+        I sample = (I)i, block = divmod_in_place(sample, m.draw.blocks_per_sample), member = sample;
+        divmod_in_place(member, m.samples_per_member);
+        draw_args a = m.draw;
+        u64 key = mix_bits(m.operation + mix_bits(m.seeds[member] + 0x9e3779b97f4a7c15ull));
+        a.key[0] = (u32)key, a.key[1] = (u32)(key >> 32);
+        double first = m.a[member], second = m.b[member];
+        a.a = first;
+        a.b = DISTRIBUTION == DRAW_UNIFORM ? __dadd_rn(second, -first) : second;
+        if (DISTRIBUTION == DRAW_BERNOULLI) a.threshold = (u32)ceil(fmin(fmax(first, 0.0), 1.0) * 0x1p24);
+        fill_block<T, DISTRIBUTION>(a, (i64)sample, (i64)block);
     }
 }

@@ -12,3 +12,12 @@ typedef struct draw_args {
     double a, b;        /* mean and standard deviation; uniform: low end and width */
     unsigned threshold; /* Bernoulli: 1 if a number of 24 random bits is below it */
 } draw_args;
+
+/* The numbers of several networks: `draw.ordinals` per sample of all of them. */
+typedef struct draw_members_args {
+    draw_args draw;                  /* without key, a, b and threshold */
+    const unsigned long long *seeds; /* per network, like a and b, which are those of the distribution */
+    const double *a, *b;
+    extent samples_per_member;
+    unsigned long long operation;
+} draw_members_args;

@@ -168,6 +168,27 @@ template <typename T, typename L> __global__ void cross_entropy(cross_entropy_ar
     if (n && lane == 0 && a.losses) ((T *)a.losses)[row] = narrow<T>(loss);
 }
 
+/* The loss of 16-bit logits, in f32, and its scaled gradient, rounded once. The gradient may overwrite the logits: all
+ * threads of a row have read them when the first one writes. */
+template <typename H, typename L> __global__ void narrow_cross_entropy(cross_entropy_args a) {
+    __shared__ exponents<float> shared[32];
+    __shared__ float sums[32];
+    i64 row = global_thread_index() / a.lanes, n = row < a.rows ? a.n : 0;
+    int lane = (int)threadIdx.x & (a.lanes - 1);
+    const H *x = (const H *)a.x + (n ? row * a.n : 0);
+    normalizer<float> z = normalizer_of_row(x, n, lane, a.lanes, shared);
+    auto target = label_reader<H, L>::read(a.labels, n ? row : 0, a.n, 1.0f, 0.0f);
+    float loss = n ? loss_terms(x, n, lane, a.lanes, z, target) : 0.0f;
+    merge_row<summing<float>>(loss, a.lanes, sums);
+    __syncthreads();
+    if (!n) return;
+    if (lane == 0) ((f32 *)a.losses)[row] = loss;
+    float mass = target.masked(n) ? 0.0f : 1.0f, scale = (float)a.scale;
+    map_row(x, (H *)a.gradient + row * n, n, lane, a.lanes, [&](H e, i64 i) {
+        return narrow<H>((softmax_of(z, widen(e)) * mass - (i == target.label ? 1.0f : 0.0f)) * scale);
+    });
+}
+
 /* ---- A loss and what follows it in one block ---- */
 
 /* Replaces a row of logits in shared memory by the scaled gradient and returns its loss. Lanes past the last row must

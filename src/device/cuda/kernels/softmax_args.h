@@ -24,6 +24,7 @@ typedef struct cross_entropy_args {
     long long rows, n;
     int lanes;
     double smoothing;
+    double scale; /* narrow_cross_entropy: of the gradient */
 } cross_entropy_args;
 
 /* A loss and what follows it, in one block. x, gradient and cast [rows, n]; labels and losses [rows]; mean: one

@@ -18,6 +18,7 @@ struct cuda_conv_direct {
     cuda_grid grid;
     int64_t filter_elements;
     int splits;
+    bool bias;
     size_t workspace_bytes;
 };
 
@@ -99,6 +100,7 @@ tu_status cuda_conv_direct_new(tu__selection *s, const cuda_convolution *c, cuda
     *d = (cuda_conv_direct){.args = args_of(c, rows, columns, depth),
                             .result = c->result,
                             .splits = 1,
+                            .bias = c->bias,
                             .filter_elements = c->groups * rows * columns};
     int64_t tiles = divide_up(rows, TILE) * divide_up(columns, TILE);
     if (tiles > INT32_MAX) return TU_UNSUPPORTED;
@@ -125,7 +127,7 @@ tu_status cuda_conv_direct_run(const tu__kernel *k, const cuda_conv_direct *d) {
     case CUDA_CONV_DGRAD: a.y = first, a.filter = second, a.x = out; break;
     default: a.x = first, a.y = second, a.filter = out; break;
     }
-    a.bias = k->read_count > 2 ? k->in[2] : NULL;
+    a.bias = d->bias ? k->in[2] : NULL;
     a.partial = d->splits > 1 ? k->workspace : NULL;
     TU_TRY(cuda_launch(k, d->multiply, d->grid, &a));
     if (d->splits == 1) return TU_OK;

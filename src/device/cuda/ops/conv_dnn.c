@@ -1,7 +1,7 @@
 /* Describes convolutions to cuDNN.
  *
  * cuDNN orders the axes of a tensor n, c, h, w and takes the memory order from strides: ours is n, h, w, c, and o, h,
- * w, c for a filter. Groups follow from the filter's channels. A bias and a relu are two more operations of the same
+ * w, c for a filter. Groups follow from the filter's channels. A bias, a residual and a relu are more operations of the same
  * graph, whose inputs are virtual tensors that are never stored. Virtual tensors are f32, so a value is rounded once,
  * when it is stored.
  */
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "device/cuda/ops/conv.h"
 
-typedef enum operand { X, FILTER, Y, BIAS, OPERANDS } operand;
+typedef enum operand { X, FILTER, Y, BIAS, RESIDUAL, OPERANDS } operand;
 
 typedef struct tensor {
     int64_t dims[4], strides[4]; /* n, c, h, w */
@@ -27,7 +27,8 @@ static tensor tensor_for(const cuda_convolution *c, operand operand_kind) {
     const tensor tensors[OPERANDS] = {[X] = tensor_of(c->images, x[0], x[1], in),
                                       [FILTER] = tensor_of(out, f[0], f[1], c->x_channels),
                                       [Y] = tensor_of(c->images, y[0], y[1], out),
-                                      [BIAS] = tensor_of(1, 1, 1, out)};
+                                      [BIAS] = tensor_of(1, 1, 1, out),
+                                      [RESIDUAL] = tensor_of(c->images, y[0], y[1], out)};
     return tensors[operand_kind];
 }
 
@@ -45,7 +46,7 @@ typedef struct graph_builder {
     const cuda_convolution *c;
     cudnnDataType_t compute_type; /* type of sums and of virtual tensors */
     int64_t virtual_count;
-    cudnnBackendDescriptor_t operations[3];
+    cudnnBackendDescriptor_t operations[6];
     int64_t operation_count;
 } graph_builder;
 
@@ -178,33 +179,55 @@ static tu_status add_pointwise(graph_builder *d, cudnnPointwiseMode_t mode, cudn
     return add_operation(d, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, other ? 4 : 3, attributes);
 }
 
+/* Adds relu(value). An engine's relu may turn NaN into 0; then relu(v) + (v - v) is NaN for NaN and infinities, and relu(v)
+ * for all others. */
+static tu_status add_relu(graph_builder *d, cudnnBackendDescriptor_t value) {
+    cudnnBackendDescriptor_t result, relu, nothing;
+    if (!d->c->restores_nan) {
+        TU_TRY(create_result(d, true, &result));
+        return add_pointwise(d, CUDNN_POINTWISE_RELU_FWD, value, NULL, result);
+    }
+    TU_TRY(create_result(d, false, &relu));
+    TU_TRY(add_pointwise(d, CUDNN_POINTWISE_RELU_FWD, value, NULL, relu));
+    TU_TRY(create_result(d, false, &nothing));
+    TU_TRY(add_pointwise(d, CUDNN_POINTWISE_SUB, value, value, nothing));
+    TU_TRY(create_result(d, true, &result));
+    return add_pointwise(d, CUDNN_POINTWISE_ADD, relu, nothing, result);
+}
+
+static int64_t count_operations(const cuda_convolution *c) {
+    return 1 + c->bias + c->residual + (c->relu ? c->restores_nan ? 3 : 1 : 0);
+}
+
 /* Adds all operations. If cuDNN does not support one, operation_count stays too small. */
 static tu_status add_operations(graph_builder *d) {
     const cuda_convolution *c = d->c;
     const struct conv_operation *operation = &conv_operations[c->result];
-    cudnnBackendDescriptor_t reads[2], bias = NULL, value, next;
+    cudnnBackendDescriptor_t reads[2], bias = NULL, residual = NULL, value, next;
     for (int i = 0; i < 2; i++) TU_TRY(create_operand(d, operation->reads[i], &reads[i]));
     if (c->bias) TU_TRY(create_operand(d, BIAS, &bias));
+    if (c->residual) TU_TRY(create_operand(d, RESIDUAL, &residual));
     if (c->result == CUDA_CONV_FORWARD)
-        TU_TRY(create_result(d, !c->bias && !c->relu, &value));
+        TU_TRY(create_result(d, !c->bias && !c->residual && !c->relu, &value));
     else
         TU_TRY(create_operand(d, operation->writes, &value));
     TU_TRY(add_convolution(d, reads, value));
     if (c->bias) {
-        TU_TRY(create_result(d, !c->relu, &next));
+        TU_TRY(create_result(d, !c->residual && !c->relu, &next));
         TU_TRY(add_pointwise(d, CUDNN_POINTWISE_ADD, value, bias, next));
         value = next;
     }
-    if (c->relu) {
-        TU_TRY(create_result(d, true, &next));
-        TU_TRY(add_pointwise(d, CUDNN_POINTWISE_RELU_FWD, value, NULL, next));
+    if (c->residual) {
+        TU_TRY(create_result(d, !c->relu, &next));
+        TU_TRY(add_pointwise(d, CUDNN_POINTWISE_ADD, value, residual, next));
+        value = next;
     }
-    return TU_OK;
+    return c->relu ? add_relu(d, value) : TU_OK;
 }
 
 static tu_status build_graph(graph_builder *d) {
     TU_TRY(add_operations(d));
-    if (d->operation_count < 1 + d->c->bias + d->c->relu) return TU_OK;
+    if (d->operation_count < count_operations(d->c)) return TU_OK;
     const cuda_dnn_attribute attributes[] = {
         CUDA_DNN_ATTRIBUTE(OPERATIONGRAPH_HANDLE, HANDLE, 1, &d->p->handle),
         CUDA_DNN_ATTRIBUTE(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, d->operation_count, d->operations),
@@ -216,7 +239,8 @@ static tu_status build_graph(graph_builder *d) {
 static void write_key(tu__text *text, const cuda_convolution *c) {
     static const char *const names[] = {"conv_y", "conv_x", "conv_filter"};
     const tu__windows *w = &c->windows;
-    tu__text_printf(text, "%s%s%s %s%s", names[c->result], c->bias ? "+bias" : "", c->relu ? "+relu" : "",
+    tu__text_printf(text, "%s%s%s%s %s%s", names[c->result], c->bias ? "+bias" : "",
+                    c->residual ? "+add" : "", c->relu ? c->restores_nan ? "+relu+nan" : "+relu" : "",
                     tu_dtype_name(c->dtype), c->full_f32 ? " full" : "");
     tu__text_printf(text, " n%" PRId64 " x%" PRId64 "x%" PRId64 " y%" PRId64 "x%" PRId64, c->images,
                     c->x_size[0], c->x_size[1], c->y_size[0], c->y_size[1]);

@@ -119,6 +119,74 @@ static bool has_other_readers(tu__selection *s, const tail *t) {
     return v->exported || v->reader_count > (t->sum ? 1u : 0u) + (t->cast ? 1u : 0u);
 }
 
+static int64_t classes_of(const tu_type *x) {
+    return x->shape.dim[x->shape.rank - 1];
+}
+
+/* Shared memory of a block: logits, losses and scratch for sums. */
+static size_t shared_bytes_for(const tu_type *x) {
+    int64_t count = tu_shape_elements(x->shape), rows = count / classes_of(x);
+    return (size_t)(count + rows + EXTRA_NUMBERS) * (cuda_is_wide(x->dtype) ? sizeof(double) : sizeof(float));
+}
+
+static bool fits_block(const tu__selection *s, const tu_type *x) {
+    return tu_shape_elements(x->shape) <= MAX_BLOCK_LOGITS &&
+           shared_bytes_for(x) <= (size_t)cuda_of(s)->shared_bytes;
+}
+
+/* ---- Logits in half precision ----
+ *
+ * With mixed precision the logits of a product are bf16 or f16 and cast to f32 for the loss; its gradient is scaled and
+ * cast back:
+ *
+ *     logits -> cast -> losses
+ *                    -> gradient -> scaled -> cast
+ *
+ * For 32,768 rows of 50,304 classes each f32 value is 6.6 GB, written once and read twice. One kernel reads the 16-bit
+ * logits and writes the last cast, in place. */
+
+typedef struct narrow_form {
+    const tu__node *widened;           /* the cast of the logits */
+    const tu__node *gradient, *scaled; /* scaled: NULL if there is none */
+    const tu__node *narrowed;          /* the last cast */
+    double scale;
+} narrow_form;
+
+static bool is_half(tu_dtype dtype) {
+    return dtype == TU_BF16 || dtype == TU_F16;
+}
+
+/* True if only the loss and its gradient read the value. */
+static bool is_read_only_by(tu__selection *s, const tu__node *value, const tu__node *loss,
+                            const tu__node *gradient) {
+    const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){value->id, 0});
+    for (uint32_t i = 0; i < v->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
+        if (reader != loss && reader != gradient) return false;
+    }
+    return !v->exported;
+}
+
+static bool find_narrow_form(tu__selection *s, const tu__node *loss, narrow_form *f) {
+    const tu__node *widened = s->graph->nodes[loss->inputs[0].node];
+    if (widened->op->code != TU__OP_CAST || !is_half(tu__type_of(s, widened->inputs[0])->dtype) ||
+        widened->outputs[0].dtype != TU_F32 || fits_block(s, &widened->outputs[0]) ||
+        !is_available(s, widened, loss))
+        return false;
+    *f = (narrow_form){.widened = widened, .gradient = find_gradient(s, loss), .scale = 1};
+    if (!f->gradient || !is_read_only_by(s, widened, loss, f->gradient)) return false;
+    f->scaled = find_scaled(s, loss, f->gradient, &f->scale);
+    f->narrowed = only_reader(s, f->scaled ? f->scaled : f->gradient, TU__OP_CAST);
+    return f->narrowed && is_available(s, f->narrowed, loss) &&
+           f->narrowed->outputs[0].dtype == tu__type_of(s, widened->inputs[0])->dtype;
+}
+
+tu__edge cuda_loss_input_after_fusion(tu__selection *s, const tu__node *loss, uint32_t index) {
+    narrow_form form;
+    bool fuses = index == 0 && loss->op->code == TU__OP_CROSS_ENTROPY && find_narrow_form(s, loss, &form);
+    return fuses ? form.widened->inputs[0] : loss->inputs[index];
+}
+
 /* ---- Kernels ---- */
 
 /* The possible results of a kernel. */
@@ -179,10 +247,6 @@ static tu_status read_inputs(tu__kernel *k, const tu__node *node) {
     return tu__kernel_read(k, node->inputs[1]);
 }
 
-static int64_t classes_of(const tu_type *x) {
-    return x->shape.dim[x->shape.rank - 1];
-}
-
 /* Uses a few lanes, a warp or a block per row, for a loss or a gradient. */
 static tu_status plan_rows(tu__selection *s, const tu__node *node, loss_data *d, double smoothing) {
     tu_type x = *tu__type_of(s, node->inputs[0]);
@@ -203,17 +267,6 @@ static tu_status lower_rows(tu__selection *s, const tu__node *node, tu__kernel *
     if (!gradient) return TU_OK;
     TU_TRY(fuse_gradient(k, gradient));
     return write_output(k, GRADIENT, gradient);
-}
-
-/* Shared memory of a block: logits, losses and scratch for sums. */
-static size_t shared_bytes_for(const tu_type *x) {
-    int64_t count = tu_shape_elements(x->shape), rows = count / classes_of(x);
-    return (size_t)(count + rows + EXTRA_NUMBERS) * (cuda_is_wide(x->dtype) ? sizeof(double) : sizeof(float));
-}
-
-static bool fits_block(const tu__selection *s, const tu_type *x) {
-    return tu_shape_elements(x->shape) <= MAX_BLOCK_LOGITS &&
-           shared_bytes_for(x) <= (size_t)cuda_of(s)->shared_bytes;
 }
 
 /* Chooses the lanes per row, so that each has about four classes, and full warps. */
@@ -257,6 +310,30 @@ static tu_status lower_one_block(tu__selection *s, const tu__node *node, tu__ker
     return TU_OK;
 }
 
+/* The gradient may overwrite the logits. */
+static tu_status lower_narrow(tu__selection *s, const tu__node *node, tu__kernel *k,
+                              const narrow_form *form) {
+    loss_data *d = k->data;
+    tu_type x = *tu__type_of(s, form->widened->inputs[0]);
+    int64_t n = classes_of(&x), rows = tu_shape_elements(x.shape) / n;
+    d->rows = (cross_entropy_args){
+        .rows = rows, .n = n, .lanes = cuda_row_lanes(n, tu_dtype_size(x.dtype)), .scale = form->scale};
+    d->grid = cuda_row_grid(d->rows.rows, d->rows.lanes);
+    d->function = cuda_request(s, "softmax", "narrow_cross_entropy<%s, %s>", cuda_type(x.dtype),
+                               cuda_type(tu__type_of(s, node->inputs[1])->dtype));
+    if (!d->function) return TU_NO_MEMORY;
+    k->name = "cast+cross_entropy+gradient+cast";
+    k->flops = node->op->flops(node, (tu_type[]){*tu__type_of(s, node->inputs[0])});
+    k->bytes_moved = 2 * (int64_t)tu_type_bytes(x) + (int64_t)tu_type_bytes(node->outputs[0]);
+    const tu__node *const nodes[] = {form->widened, form->gradient, form->scaled, form->narrowed};
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) TU_TRY(fuse_node(k, nodes[i]));
+    TU_TRY(tu__kernel_read(k, form->widened->inputs[0]));
+    TU_TRY(tu__kernel_read(k, node->inputs[1]));
+    TU_TRY(write_output(k, LOSSES, node));
+    d->output_index[GRADIENT] = (int)k->write_count;
+    return tu__kernel_write(k, (tu__edge){form->narrowed->id, 0}, 0);
+}
+
 static tu_status new_kernel(tu__selection *s, const tu__node *node, tu__kernel **kernel) {
     tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run_rows);
     loss_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
@@ -267,6 +344,8 @@ static tu_status new_kernel(tu__selection *s, const tu__node *node, tu__kernel *
 tu_status cuda_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(new_kernel(s, node, &k));
+    narrow_form form;
+    if (find_narrow_form(s, node, &form)) return lower_narrow(s, node, k, &form);
     const tu__node *gradient = find_gradient(s, node);
     bool one_block = gradient && fits_block(s, tu__type_of(s, node->inputs[0]));
     return one_block ? lower_one_block(s, node, k, gradient) : lower_rows(s, node, k, gradient);

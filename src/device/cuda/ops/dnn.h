@@ -18,7 +18,7 @@
 
 #include "device/cuda/runtime/cuda.h"
 
-enum { CUDA_DNN_OPERANDS = 4 }; /* maximum number of tensors in memory */
+enum { CUDA_DNN_OPERANDS = 5 }; /* maximum number of tensors in memory */
 
 typedef struct cuda_dnn_plan {
     cuda_device *device;

@@ -18,10 +18,12 @@
  */
 #include "device/cuda/ops/gemm.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/number.h"
 #include "device/cuda/runtime/tuning_cache.h"
 
 enum {
@@ -36,7 +38,7 @@ struct cuda_gemm_plan {
     cublasLtMatrixLayout_t a, b, out; /* the library's A and B */
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
-    bool wide, subtract, with_bias;
+    bool wide, subtract, with_bias, with_residual;
 };
 
 typedef struct product_type {
@@ -68,6 +70,9 @@ static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
              sizeof epilogue);
     p->with_bias = g->epilogue & CUBLASLT_EPILOGUE_BIAS;
+    if (p->with_bias && g->bias_batch_stride)
+        BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE,
+                 &g->bias_batch_stride, sizeof g->bias_batch_stride);
     return p->with_bias ? set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned) : TU_OK;
 }
 
@@ -196,9 +201,10 @@ static tu_status enqueue(cuda_device *device, CUstream stream, const cuda_gemm_p
                          const cuda_gemm_operands *o) {
     if (p->with_bias) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o->bias));
     void *workspace = p->workspace_bytes ? aligned_workspace(o->workspace) : NULL;
+    const void *added = p->with_residual ? o->residual : o->out;
     BLAS_TRY(cublasLtMatmul, device->blas, p->description, scale_factor(p->wide, p->subtract ? -1 : 1), o->b,
-             p->a, o->a, p->b, scale_factor(p->wide, p->subtract ? 1 : 0), o->out, p->out, o->out, p->out,
-             &p->algorithm, workspace, p->workspace_bytes, stream);
+             p->a, o->a, p->b, scale_factor(p->wide, p->subtract || p->with_residual ? 1 : 0), added, p->out,
+             o->out, p->out, &p->algorithm, workspace, p->workspace_bytes, stream);
     return TU_OK;
 }
 
@@ -216,9 +222,9 @@ size_t cuda_gemm_workspace(const cuda_gemm_plan *plan) {
     return plan->workspace_bytes ? plan->workspace_bytes + WORKSPACE_ALIGNMENT - BUFFER_ALIGNMENT : 0;
 }
 
-/* ---- Tuning ---- */
+/* ---- Trial runs on scratch memory ---- */
 
-/* Scratch memory with the sizes of the operands. */
+/* Operands in scratch memory. */
 typedef struct trial {
     cuda_device *device;
     cuda_gemm_plan *plan;
@@ -239,26 +245,31 @@ static size_t operand_bytes(const cuda_gemm *g, int64_t rows, int64_t row, int64
     return round_up((size_t)((g->batch - 1) * step + rows * row) * tu_dtype_size(g->dtype));
 }
 
-/* Fills the operands with numbers near 0.01 (near 1 in f16). Zeros would draw less power, so the GPU would run faster
- * than with real data. */
-static tu_status allocate_trial(const cuda_gemm *g, trial *t) {
-    enum { PATTERN = 0x3c };
+static tu_status allocate_trial(const cuda_gemm *g, unsigned char fill_byte, trial *t) {
     size_t a = operand_bytes(g, a_rows(g), g->a_row_stride, g->a_batch_stride),
            b = operand_bytes(g, b_rows(g), g->b_row_stride, g->b_batch_stride);
     size_t out = operand_bytes(g, g->m, g->out_row_stride, g->out_batch_stride),
-           bias = operand_bytes(g, 1, g->n, 0);
-    size_t total = a + b + out + bias + max_workspace;
+           bias = operand_bytes(g, 1, g->n, g->bias_batch_stride);
+    size_t residual = g->residual ? out : 0, total = a + b + out + residual + bias + max_workspace;
     TU_TRY(cuda_memory_allocate(t->device->memory, total, &t->memory));
-    CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->own_queue.stream);
+    CUDA_TRY(cuMemsetD8Async, t->memory, fill_byte, total, t->device->own_queue.stream);
     char *start;
     memcpy(&start, &t->memory, sizeof start);
     t->operands = (cuda_gemm_operands){.a = start,
                                        .b = start + a,
                                        .out = start + a + b,
-                                       .bias = start + a + b + out,
-                                       .workspace = start + a + b + out + bias};
+                                       .residual = start + a + b + out,
+                                       .bias = start + a + b + out + residual,
+                                       .workspace = start + a + b + out + residual + bias};
     return TU_OK;
 }
+
+static void free_trial(trial *t) {
+    cuda.cuStreamSynchronize(t->device->own_queue.stream);
+    cuda_memory_free(t->device->memory, t->memory);
+}
+
+/* ---- Tuning ---- */
 
 static void use_suggestion(cuda_gemm_plan *p, const cublasLtMatmulHeuristicResult_t *suggestion) {
     p->algorithm = suggestion->algo;
@@ -279,14 +290,15 @@ static tu_status time_suggestions(trial *t, const suggestions *found, int *best)
     return TU_OK;
 }
 
-/* Times the suggestions on scratch memory. */
+/* Times the suggestions with numbers near 0.01 (near 1 in f16). Zeros would draw less power, so the GPU would run faster
+ * than with real data. */
 static tu_status time_on_scratch(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
                                  const suggestions *found, int *best) {
+    enum { PATTERN = 0x3c };
     trial t = {.device = device, .plan = p};
-    tu_status status = allocate_trial(g, &t);
+    tu_status status = allocate_trial(g, PATTERN, &t);
     if (status == TU_OK) status = time_suggestions(&t, found, best);
-    cuda.cuStreamSynchronize(device->own_queue.stream);
-    cuda_memory_free(device->memory, t.memory);
+    free_trial(&t);
     return status;
 }
 
@@ -331,7 +343,10 @@ static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__
                     (long long)g->out_row_stride, (long long)g->batch, (long long)g->a_batch_stride,
                     (long long)g->b_batch_stride, (long long)g->out_batch_stride);
     tu__text_printf(key, " aligned %u epilogue %d%s", (unsigned)alignment_of(g), (int)g->epilogue,
-                    g->subtract ? " subtract" : "");
+                    g->subtract   ? " subtract"
+                    : g->residual ? " residual"
+                                  : "");
+    if (g->bias_batch_stride) tu__text_printf(key, " biases %lld", (long long)g->bias_batch_stride);
     if (device->assumed_logical_count > 1) tu__text_printf(key, " share %d", device->assumed_logical_count);
     return cuda_tuning_key(device, CUDA_blas, key);
 }
@@ -361,6 +376,32 @@ static tu_status choose_best(cuda_device *device, const cuda_gemm *g, cuda_gemm_
     return TU_OK;
 }
 
+/* ---- NaN ---- */
+
+/* Returns the first element of the result. */
+static tu_status result_of_trial(trial *t, tu_dtype dtype, double *result) {
+    unsigned char bytes[8];
+    CUdeviceptr out = cuda_address(t->operands.out);
+    CUstream stream = t->device->own_queue.stream;
+    CUDA_TRY(cuMemsetD8Async, out, 0, tu_dtype_size(dtype), stream);
+    TU_TRY(run_trial(t));
+    CUDA_TRY(cuMemcpyDtoHAsync, bytes, out, tu_dtype_size(dtype), stream);
+    CUDA_TRY(cuStreamSynchronize, stream);
+    *result = tu__load(dtype, bytes, 0);
+    return TU_OK;
+}
+
+tu_status cuda_gemm_keeps_nan(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan *plan, bool *keeps) {
+    enum { NAN_BYTE = 0xff }; /* NaN in every float type */
+    trial t = {.device = device, .plan = plan};
+    double result = 0;
+    tu_status status = allocate_trial(gemm, NAN_BYTE, &t);
+    if (status == TU_OK) status = result_of_trial(&t, gemm->dtype, &result);
+    free_trial(&t);
+    *keeps = isnan(result);
+    return status == TU_NO_MEMORY ? TU_OK : status;
+}
+
 /* ---- Planning ---- */
 
 static tu_status choose_algorithm(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
@@ -386,6 +427,7 @@ tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_ge
     if (!p) return TU_NO_MEMORY;
     p->wide = gemm->dtype == TU_F64;
     p->subtract = gemm->subtract;
+    p->with_residual = gemm->residual;
     tu_status status = describe_gemm(device, gemm, p);
     if (status == TU_OK) status = choose_algorithm(device, gemm, p);
     if (status != TU_OK) {

@@ -1,6 +1,7 @@
 /* Matrix products by cuBLASLt: planned once, enqueued many times.
  *
- * Used by matmul.c for the matmul operation and by linalg.c to update blocks of triangular systems.
+ * Used by matmul.c for the matmul operation, by conv_gemm.c for 1x1 convolutions of models, and by linalg.c to update blocks
+ * of triangular systems.
  *
  *     cuda_gemm g = {.m = m, .n = n, .k = k, .a_row_stride = k, .b_row_stride = n, .out_row_stride = n, .batch = 1,
  *                    .dtype = TU_F32, .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
@@ -25,13 +26,15 @@ typedef struct cuda_gemm {
     tu_dtype dtype;      /* f32, f64, bf16 or f16, of all three */
     bool tf32;           /* f32 may be rounded to tf32 */
     bool subtract;       /* out -= instead of out = */
+    bool residual;       /* adds a matrix with the layout of out, before the epilogue; not with `subtract` */
     cublasLtEpilogue_t epilogue; /* biases are [n] */
+    int64_t bias_batch_stride;   /* elements from the bias of one matrix to the next; 0: all have the same */
 } cuda_gemm;
 
 typedef struct cuda_gemm_operands {
     const void *a, *b;
     void *out, *workspace;
-    const void *bias;
+    const void *bias, *residual; /* not the address of `out` */
 } cuda_gemm_operands;
 
 typedef struct cuda_gemm_plan cuda_gemm_plan;
@@ -40,6 +43,9 @@ typedef struct cuda_gemm_plan cuda_gemm_plan;
  * TU_UNSUPPORTED, without a message, if there is none. */
 tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan **plan);
 void cuda_gemm_plan_free(cuda_gemm_plan *plan); /* NULL is ignored */
+/* Tests whether a product of NaN is NaN after the epilogue: a relu of cuBLASLt may turn it into 0. False if there is no memory
+ * for the test. */
+tu_status cuda_gemm_keeps_nan(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan *plan, bool *keeps);
 size_t cuda_gemm_workspace(const cuda_gemm_plan *plan);
 tu_status cuda_gemm_run(const tu__kernel *k, const cuda_gemm_plan *plan, const cuda_gemm_operands *o);
 

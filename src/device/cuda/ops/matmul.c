@@ -195,6 +195,24 @@ static tu_status describe_matmul(tu__selection *s, const tu__node *node, matmul_
 
 /* ---- Epilogues ---- */
 
+/* True if `bias` has a row of n numbers for each matrix of a batch, as stacked layers have: [batch, 1, n]. */
+static bool is_bias_per_matrix(tu_shape bias, tu_shape out) {
+    if (bias.rank != out.rank || bias.dim[bias.rank - 2] != 1) return false;
+    for (int64_t i = 0; i < bias.rank; i++)
+        if (i != bias.rank - 2 && bias.dim[i] != out.dim[i]) return false;
+    return out.rank > 2;
+}
+
+static bool can_add_bias(tu__selection *s, tu__edge other, tu__edge value) {
+    tu_type bias = type_of(s, other), out = type_of(s, value);
+    int64_t n = out.shape.dim[out.shape.rank - 1];
+    bool is_shared = tu_shape_elements(bias.shape) == n && bias.shape.rank >= 1 &&
+                     bias.shape.rank <= out.shape.rank && bias.shape.dim[bias.shape.rank - 1] == n;
+    return bias.dtype == out.dtype && (is_shared || is_bias_per_matrix(bias.shape, out.shape));
+}
+
+static const tu__epilogue_rules bias_rules = {tu__fusible_reader, can_add_bias};
+
 /* One possible epilogue of a matmul. */
 typedef struct epilogue {
     const char *name;
@@ -209,6 +227,11 @@ typedef struct epilogue {
 static tu_status plan_epilogue(tu__selection *s, const epilogue *e, matmul_data *d) {
     cuda_gemm g = d->gemm;
     g.epilogue = e->epilogue;
+    if (e->has_bias && tu_shape_elements(type_of(s, e->bias).shape) > g.n) {
+        if (d->launches > 1 || tu_shape_elements(type_of(s, e->bias).shape) != g.batch * g.n)
+            return TU_UNSUPPORTED;
+        g.bias_batch_stride = g.n;
+    }
     return cuda_gemm_plan_new(cuda_of(s), &g, &d->plan);
 }
 
@@ -249,7 +272,7 @@ static epilogues list_epilogues(tu__selection *s, const tu__node *node) {
     static const char *const bias_names[2] = {"", "matmul+bias (cuBLASLt)"};
     static const cublasLtEpilogue_t biases[2] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS};
     epilogues candidates = {0};
-    tu__epilogue e = tu__epilogue_of(s, node);
+    tu__epilogue e = tu__find_epilogue(s, node, &bias_rules);
     const tu__node *gelu = e.relu ? NULL : find_gelu(s, e.result);
     if (e.relu) add_epilogue(&candidates, &e, e.relu, relu_names, relus);
     if (gelu) add_epilogue(&candidates, &e, gelu, gelu_names, gelus);

@@ -18,6 +18,11 @@ tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *subkernels
 tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,
                               bool *splits_rows);
 
+/* cross_entropy.c: the logits that the kernel of a loss reads. */
+tu__edge cuda_loss_input_after_fusion(tu__selection *s, const tu__node *loss, uint32_t index);
+/* norm.c: the same for normalisations and their gradients. */
+tu__edge cuda_norm_input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index);
+
 /* select.c */
 tu_status cuda_lower(cuda_device *device, const tu_partition *partition, tu_plan **plan);
 /* Returns TU_OK if cuda_lower() has a kernel for the node, else TU_UNSUPPORTED with the reason. */

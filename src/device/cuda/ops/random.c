@@ -57,3 +57,38 @@ tu_status cuda_lower_random(tu__selection *s, const tu__node *node) {
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
 }
+
+typedef struct draw_members_data {
+    draw_members_args args;
+    cuda_function *function;
+} draw_members_data;
+
+static tu_status run_draw_members(const tu__kernel *k) {
+    const draw_members_data *d = k->data;
+    draw_members_args a = d->args;
+    a.draw.ordinals = k->in[0], a.draw.y = k->out[0];
+    a.seeds = k->in[1], a.a = k->in[2], a.b = k->in[3];
+    return cuda_launch(k, d->function, cuda_grid_for(k, a.draw.blocks), &a);
+}
+
+tu_status cuda_lower_random_members(tu__selection *s, const tu__node *node) {
+    tu__kernel *k = tu__kernel_new(s, node, "random_members", run_draw_members);
+    draw_members_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    const struct tu__random_members_attrs *attrs = tu__attrs(node, random_members);
+    tu_shape ordinals = tu__type_of(s, node->inputs[0])->shape;
+    int64_t samples = tu_shape_elements(ordinals), member_samples = samples / ordinals.dim[0];
+    int64_t elements = tu_shape_elements(attrs->shape) / member_samples, blocks = (elements + 3) / 4;
+    d->args = (draw_members_args){.draw = {.blocks = samples * blocks,
+                                           .blocks_per_sample = cuda_extent(blocks),
+                                           .elements_per_sample = elements},
+                                  .samples_per_member = cuda_extent(member_samples),
+                                  .operation = (uint64_t)attrs->key};
+    d->function =
+        cuda_request(s, "random", "fill_random_members<%s, %d, %s>", cuda_type((tu_dtype)attrs->dtype),
+                     (int)attrs->distribution, cuda_index_type(d->args.draw.blocks));
+    if (!d->function) return TU_NO_MEMORY;
+    k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);
+    for (uint32_t i = 0; i < 4; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
+    return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
+}

@@ -4,7 +4,6 @@
 #include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/pointwise.h"
 #include "device/cuda/runtime/plan.h"
-#include "device/kit/norm_fusion.h"
 
 static const tu__lowering_rule rules[TU__OP_COUNT] = {
 #define LOWERING_RULE(op, rule) [TU__OP_##op] = rule,
@@ -28,8 +27,9 @@ tu_status cuda_supports(const tu__node *node) {
 }
 
 static tu__edge input_after_fusion(tu__selection *s, const tu__node *node, uint32_t index) {
-    return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
-                                        : tu__norm_input_after_fusion(s, node, index);
+    if (node->op->code == TU__OP_SUM) return cuda_global_norm_read(s, node, index);
+    if (node->op->code == TU__OP_CROSS_ENTROPY) return cuda_loss_input_after_fusion(s, node, index);
+    return cuda_norm_input_after_fusion(s, node, index);
 }
 
 tu_status cuda_lower(cuda_device *device, const tu_partition *partition, tu_plan **plan) {

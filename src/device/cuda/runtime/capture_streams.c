@@ -142,8 +142,10 @@ tu_status cuda_enqueue_on_streams(cuda_kernels *k, uint32_t first, uint32_t coun
     for (int s = 1; s < CUDA_STREAMS; s++) fork_state.streams[s] = queue->side_streams[s];
     CUDA_TRY(cuEventRecord, queue->join_events[0], queue->stream);
     tu_status status = TU_OK;
+    queue->forked = true;
     for (uint32_t i = first; i < first + count && status == TU_OK; i++)
         status = enqueue_assigned(k, &fork_state, i);
     queue->active = queue->stream;
+    queue->forked = false;
     return status == TU_OK ? join_streams(queue, &fork_state) : status;
 }

@@ -21,6 +21,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "device/cuda/runtime/cache_folder.h"
+#include "device/cuda/runtime/capture_lock.h"
 #include "device/cuda/runtime/cuda.h"
 
 /* ---- An instance ---- */
@@ -137,17 +138,10 @@ static void free_code(instance *i) {
 }
 
 static bool read_cached(instance *i) {
-    char path[PATH_MAX];
-    struct stat info;
-    FILE *file = cuda_cache_path(i->key, path, sizeof path) ? fopen(path, "rb") : NULL;
-    if (!file) return false;
-    bool valid = fstat(fileno(file), &info) == 0 && info.st_size > 0 && info.st_size < 1 << 28;
-    char *data = valid ? malloc((size_t)info.st_size) : NULL;
-    valid = data && fread(data, 1, (size_t)info.st_size, file) == (size_t)info.st_size &&
-            parse_cached(data, (size_t)info.st_size, i);
+    tu__text data = {0};
+    bool valid = cuda_cache_read(i->key, &data) && parse_cached(data.data, data.length, i);
     if (!valid) free_code(i);
-    free(data);
-    fclose(file);
+    tu__text_free(&data);
     return valid;
 }
 
@@ -279,15 +273,21 @@ static module *find_module(const cuda_device *device, const char *key) {
     return NULL;
 }
 
+/* The driver may load the function only when it is looked up. */
+static tu_status load_function(module *m, const instance *i) {
+    CUDA_TRY(cuModuleLoadData, &m->handle, i->code);
+    tu_status status = CUDA_CALL(cuModuleGetFunction, &m->function, m->handle, i->name);
+    if (status != TU_OK) cuda.cuModuleUnload(m->handle);
+    return status;
+}
+
 static tu_status load_module(cuda_device *device, const instance *i) {
     module *m = tu__alloc(sizeof *m, "a kernel");
     if (!m) return TU_NO_MEMORY;
     memcpy(m->key, i->key, sizeof m->key);
-    tu_status status = CUDA_CALL(cuModuleLoadData, &m->handle, i->code);
-    if (status == TU_OK) {
-        status = CUDA_CALL(cuModuleGetFunction, &m->function, m->handle, i->name);
-        if (status != TU_OK) cuda.cuModuleUnload(m->handle);
-    }
+    cuda_sync_lock();
+    tu_status status = load_function(m, i);
+    cuda_sync_unlock();
     if (status != TU_OK) {
         tu__free(m);
         return tu_fail(status, "%s: cannot load kernel %s: %s", device->name, i->function->expression,
@@ -302,7 +302,9 @@ void cuda_modules_free(cuda_device *device) {
     while (device->modules && device->modules->first) {
         module *m = device->modules->first;
         device->modules->first = m->next;
+        cuda_sync_lock();
         cuda.cuModuleUnload(m->handle);
+        cuda_sync_unlock();
         tu__free(m);
     }
     tu__free(device->modules);

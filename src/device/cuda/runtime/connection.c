@@ -15,8 +15,13 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "device/cuda/runtime/capture_lock.h"
 
-enum { PROBLEM_BYTES = 400, MAX_STAGING = 32 };
+enum {
+    PROBLEM_BYTES = 400,
+    MAX_STAGING = 32,
+    PART_BYTES = 16 << 20, /* of a transfer, so that progress is seen over a slow network */
+};
 
 struct cuda_connection {
     cuda_device *device;
@@ -28,6 +33,16 @@ struct cuda_connection {
     CUdeviceptr staging[MAX_STAGING];
     char problem[PROBLEM_BYTES]; /* of this process, while connecting; "" */
     bool has_waited;             /* the problem is that others are late */
+
+    /* After every exchange the GPU writes another mark, which the host reads from time to time. */
+    CUdeviceptr mark;        /* a byte */
+    unsigned char last_mark; /* that was enqueued */
+    unsigned char seen_mark;
+    unsigned char *pinned_mark; /* where it is read to */
+    CUstream reads;
+    CUevent mark_read;
+    bool is_reading;
+    double next_read;
 };
 
 /* The processes have one group, so a process has one connection. */
@@ -64,9 +79,93 @@ static tu_status settle(cuda_connection *c, double timeout) {
     return TU_OK;
 }
 
-tu_status cuda_exchange(cuda_connection *c, uint32_t count, const cuda_transfer *transfers, CUstream stream) {
+/* ---- Progress ---- */
+
+static tu_status open_mark(cuda_connection *c) {
+    enum { BYTES = 64 };
+    TU_TRY(cuda_memory_allocate(c->device->memory, BYTES, &c->mark));
+    TU_TRY(cuda_staging_allocate(BYTES, (void **)&c->pinned_mark));
+    CUDA_TRY(cuStreamCreate, &c->reads, CU_STREAM_NON_BLOCKING);
+    CUDA_TRY(cuEventCreate, &c->mark_read, CU_EVENT_DISABLE_TIMING);
+    CUDA_TRY(cuMemsetD8Async, c->mark, 0, BYTES, c->reads);
+    CUDA_TRY(cuStreamSynchronize, c->reads);
+    return TU_OK;
+}
+
+static void close_mark(cuda_connection *c) {
+    if (c->reads) cuda.cuStreamSynchronize(c->reads);
+    if (c->mark_read) cuda.cuEventDestroy(c->mark_read);
+    if (c->reads) cuda.cuStreamDestroy(c->reads);
+    cuda_staging_free(c->pinned_mark);
+    cuda_memory_free(c->device->memory, c->mark);
+}
+
+/* Begins to read the mark, without waiting for the exchanges, or takes it if it has been read. */
+static tu_status read_mark(cuda_connection *c) {
+    if (!c->is_reading) {
+        CUDA_TRY(cuMemcpyDtoHAsync, c->pinned_mark, c->mark, 1, c->reads);
+        CUDA_TRY(cuEventRecord, c->mark_read, c->reads);
+        c->is_reading = true;
+    } else if (cuda.cuEventQuery(c->mark_read) != CUDA_ERROR_NOT_READY) {
+        c->is_reading = false;
+        if (*c->pinned_mark != c->seen_mark) c->processes.progress(c->processes.context);
+        c->seen_mark = *c->pinned_mark;
+    }
+    return TU_OK;
+}
+
+tu_status cuda_connection_watch(cuda_connection *c) {
+    const double interval = 20e-3;
+    double now = tu__now();
+    TU_TRY(cuda_connection_check(c));
+    if (now < c->next_read) return TU_OK;
+    c->next_read = now + interval;
+    TU_TRY(cuda_make_current(c->device));
+    return read_mark(c);
+}
+
+/* ---- Exchanging ---- */
+
+static tu_status exchange_at_once(cuda_connection *c, uint32_t count, const cuda_transfer *transfers,
+                                  CUstream stream) {
     TU_TRY(cuda_nccl_transfer(c->communicator, count, transfers, stream));
-    return settle(c, c->processes.timeout);
+    TU_TRY(settle(c, c->processes.timeout));
+    CUDA_TRY(cuMemsetD8Async, c->mark, ++c->last_mark, 1, stream);
+    return TU_OK;
+}
+
+static size_t longest_of(uint32_t count, const cuda_transfer *transfers) {
+    size_t longest = 0;
+    for (const cuda_transfer *t = transfers; t < transfers + count; t++) {
+        if (t->send_bytes > longest) longest = t->send_bytes;
+        if (t->receive_bytes > longest) longest = t->receive_bytes;
+    }
+    return longest;
+}
+
+static size_t bytes_of_part(size_t bytes, size_t first) {
+    size_t left = bytes > first ? bytes - first : 0;
+    return left < PART_BYTES ? left : PART_BYTES;
+}
+
+/* The bytes of a transfer from `first` on. Both processes divide it alike. */
+static cuda_transfer part_of(const cuda_transfer *t, size_t first) {
+    return (cuda_transfer){t->process, (const char *)t->send + first, (char *)t->receive + first,
+                           bytes_of_part(t->send_bytes, first), bytes_of_part(t->receive_bytes, first)};
+}
+
+tu_status cuda_exchange(cuda_connection *c, uint32_t count, const cuda_transfer *transfers, CUstream stream) {
+    size_t longest = longest_of(count, transfers);
+    tu_status status = TU_OK;
+    if (longest <= PART_BYTES) return exchange_at_once(c, count, transfers, stream);
+    cuda_transfer *parts = tu__alloc_array(count, sizeof *parts, "an exchange");
+    if (!parts) return TU_NO_MEMORY;
+    for (size_t first = 0; status == TU_OK && first < longest; first += PART_BYTES) {
+        for (uint32_t i = 0; i < count; i++) parts[i] = part_of(&transfers[i], first);
+        status = exchange_at_once(c, count, parts, stream);
+    }
+    tu__free(parts);
+    return status;
 }
 
 /* ---- Staging memory ---- */
@@ -193,11 +292,11 @@ static tu_status exchange_id(const cuda_connection *c, cuda_nccl_id *id) {
     return status;
 }
 
+enum { FIRST_BYTES = 256 }; /* exchanged with each process while connecting */
+
 /* NCCL makes the transport between two processes at their first transfer. */
-static tu_status exchange_first(cuda_connection *c, double timeout) {
-    enum { BYTES = 256 };
+static tu_status exchange_first(cuda_connection *c, CUdeviceptr block, double timeout) {
     const tu_processes *p = &c->processes;
-    CUdeviceptr block = cuda_connection_staging(c, (size_t)BYTES * (p->size + 1));
     cuda_transfer *list = tu__alloc_array(p->size, sizeof *list, "a connection");
     uint32_t count = 0;
     bool done = false;
@@ -205,9 +304,9 @@ static tu_status exchange_first(cuda_connection *c, double timeout) {
     for (uint32_t r = 0; list && r < p->size; r++)
         if (r != p->rank)
             list[count++] = (cuda_transfer){r, cuda_pointer(block),
-                                            cuda_pointer(block + (CUdeviceptr)BYTES * (r + 1)), BYTES, BYTES};
-    tu_status status =
-        block && list ? cuda_nccl_transfer(c->communicator, count, list, stream) : TU_NO_MEMORY;
+                                            cuda_pointer(block + (CUdeviceptr)FIRST_BYTES * (r + 1)),
+                                            FIRST_BYTES, FIRST_BYTES};
+    tu_status status = list ? cuda_nccl_transfer(c->communicator, count, list, stream) : TU_NO_MEMORY;
     tu__free(list);
     TU_TRY(status);
     TU_TRY(settle(c, timeout));
@@ -222,14 +321,25 @@ static tu_status exchange_first(cuda_connection *c, double timeout) {
     return TU_OK;
 }
 
-static tu_status begin(cuda_connection *c, const cuda_nccl_id *id) {
+static tu_status make_communicator(cuda_connection *c, const cuda_nccl_id *id, CUdeviceptr block) {
     /* So that all processes are back in a gather within its own timeout. */
     const double timeout = c->processes.timeout / 3;
-    TU_TRY(cuda_make_current(c->device));
     TU_TRY(cuda_nccl_begin(c->processes.rank, c->processes.size, id, &c->communicator));
     TU_TRY(settle(c, timeout));
-    TU_TRY(exchange_first(c, timeout));
-    return cuda_measure_overhead(c->device);
+    return exchange_first(c, block, timeout);
+}
+
+/* NCCL's threads allocate memory until the first exchange has ended, so nothing may be captured until then. The other
+ * processes do the same at this moment, and for that they need no capture of this one. */
+static tu_status begin(cuda_connection *c, const cuda_nccl_id *id) {
+    TU_TRY(cuda_make_current(c->device));
+    TU_TRY(open_mark(c));
+    CUdeviceptr block = cuda_connection_staging(c, (size_t)FIRST_BYTES * (c->processes.size + 1));
+    if (!block) return TU_NO_MEMORY;
+    cuda_sync_lock();
+    tu_status status = make_communicator(c, id, block);
+    cuda_sync_unlock();
+    return status == TU_OK ? cuda_measure_overhead(c->device) : status;
 }
 
 static tu_status agree(const cuda_connection *c) {
@@ -248,8 +358,15 @@ static tu_status agree(const cuda_connection *c) {
 
 static void free_connection(cuda_connection *c) {
     cuda.cuCtxSetCurrent(c->device->context);
+    close_mark(c);
     for (uint32_t i = 0; i < c->staging_count; i++) cuda_memory_free(c->device->memory, c->staging[i]);
     tu__free(c);
+}
+
+static void abort_communicator(const cuda_connection *c) {
+    cuda_sync_lock();
+    cuda_nccl_abort(c->communicator);
+    cuda_sync_unlock();
 }
 
 static tu_status connect(cuda_connection *c) {
@@ -273,7 +390,7 @@ static tu_status connect_first(cuda_device *device, const tu_processes *processe
         *connection = c;
         return TU_OK;
     }
-    if (c->communicator) cuda_nccl_abort(c->communicator);
+    if (c->communicator) abort_communicator(c);
     free_connection(c);
     return status;
 }
@@ -309,7 +426,9 @@ static bool end(cuda_connection *c) {
     if (cuda_is_abandoned(c->device) || c->processes.check(c->processes.context) != TU_OK) return false;
     cuda.cuCtxSetCurrent(c->device->context);
     if (cuda_nccl_end(c->communicator) != TU_OK || settle(c, SECONDS) != TU_OK) return false;
+    cuda_sync_lock();
     cuda_nccl_free(c->communicator);
+    cuda_sync_unlock();
     return true;
 }
 

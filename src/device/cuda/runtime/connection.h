@@ -30,12 +30,15 @@ cuda_device *cuda_connection_device(const cuda_connection *connection);
 
 /* Fails if a process is lost, or if NCCL reports an error of the connection. */
 tu_status cuda_connection_check(const cuda_connection *connection);
+/* The same, and tells the engine when exchanges have ended since the last call. One thread at a time may call it. Makes the
+ * connected GPU current. */
+tu_status cuda_connection_watch(cuda_connection *connection);
 
 /* Returns GPU memory of at least `bytes` that all users of the connection share, one after another; 0 (message set) if
  * there is not enough. It keeps its address until the connection ends. */
 CUdeviceptr cuda_connection_staging(cuda_connection *connection, size_t bytes);
 
-/* Enqueues transfers, which progress together. May be captured. */
+/* Enqueues transfers, which progress together; large ones in parts, one after another. May be captured. */
 tu_status cuda_exchange(cuda_connection *connection, uint32_t count, const cuda_transfer *transfers,
                         CUstream stream);
 

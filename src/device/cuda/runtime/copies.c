@@ -35,7 +35,7 @@ void cuda_lane_close(cuda_lane *lane) {
     if (lane->stream) cuda.cuStreamSynchronize(lane->stream);
     for (int i = 0; i < STAGING_BUFFERS; i++)
         if (lane->done[i]) cuda.cuEventDestroy(lane->done[i]);
-    if (lane->pinned) cuda.cuMemFreeHost(lane->pinned);
+    cuda_staging_free(lane->pinned);
     if (lane->stream) cuda.cuStreamDestroy(lane->stream);
 }
 
@@ -123,9 +123,8 @@ static tu_status wait_for_lane(const cuda_lane *lane, tu_status status) {
 }
 
 static tu_status allocate_staging(cuda_lane *lane) {
-    if (!lane->pinned)
-        CUDA_TRY(cuMemHostAlloc, (void **)&lane->pinned, (size_t)STAGING_BUFFERS * STAGING_BYTES, 0);
-    return TU_OK;
+    if (lane->pinned) return TU_OK;
+    return cuda_staging_allocate((size_t)STAGING_BUFFERS * STAGING_BYTES, (void **)&lane->pinned);
 }
 
 /* Up to MAX_DIRECT_BYTES the driver stages the copy. */

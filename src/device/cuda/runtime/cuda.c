@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "device/cuda/runtime/capture_lock.h"
 #include "device/cuda/runtime/combine.h"
 
 enum {
@@ -96,6 +97,15 @@ static void write_description(const gpu_properties *c, char *text, size_t capaci
     }
 }
 
+/* What kernels and their plans depend on. cuDNN is left out: it is loaded only if it is needed. */
+static void write_arithmetic(const gpu_properties *c, char *text, size_t capacity) {
+    char nvrtc[24];
+    snprintf(nvrtc, sizeof nvrtc, "%s", cuda_library_version(CUDA_nvrtc));
+    snprintf(text, capacity, "%s, capability %d.%d, %d multiprocessors, NVRTC %s, cuBLASLt %s", c->name,
+             c->capability / 10, c->capability % 10, c->multiprocessors, nvrtc,
+             cuda_library_version(CUDA_blas));
+}
+
 typedef struct description {
     char name[24], text[400], unusable[700];
 } description;
@@ -121,7 +131,8 @@ static void describe_open(const cuda_device *d, tu_device_info *info) {
                              .kind = "gpu",
                              .description = d->model,
                              .memory_bytes = d->memory_bytes,
-                             .overhead_bytes = d->overhead_bytes};
+                             .overhead_bytes = d->overhead_bytes,
+                             .arithmetic = d->arithmetic};
 }
 
 /* Describes a GPU. A GPU that cannot be used is described with the reason in `unusable`. Without a driver gpu:0 is
@@ -184,7 +195,7 @@ static tu_status open_handles(cuda_device *d) {
     TU_TRY(cuda_queue_open(&d->own_queue, d, 0));
     TU_TRY(cuda_lane_open(&d->in));
     TU_TRY(cuda_lane_open(&d->out));
-    BLAS_TRY(cublasLtCreate, &d->blas);
+    TU_TRY(cuda_open_blas(d));
     return cuda_measure_overhead(d);
 }
 
@@ -197,10 +208,18 @@ static tu_status open_gpu(const tu_open_options *o, cuda_device *d) {
     d->multiprocessors = c.multiprocessors;
     d->memory_bytes = c.memory;
     snprintf(d->model, sizeof d->model, "%s", c.name);
+    write_arithmetic(&c, d->arithmetic, sizeof d->arithmetic);
     CUDA_TRY(cuDeviceGetAttribute, &d->shared_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
              d->handle);
+    TU_TRY(cuda_check_not_abandoned(d)); /* its context could not be released again */
     CUDA_TRY(cuDevicePrimaryCtxRetain, &d->context, d->handle);
     return open_handles(d);
+}
+
+static void release_context(const cuda_device *d) {
+    cuda_sync_lock();
+    cuda.cuDevicePrimaryCtxRelease(d->handle);
+    cuda_sync_unlock();
 }
 
 /* Closes the handles that were opened; the others are NULL. */
@@ -208,16 +227,13 @@ static void close_handles(cuda_device *d) {
     if (d->context && cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) {
         if (d->own_queue.stream) cuda.cuStreamSynchronize(d->own_queue.stream);
         cuda_modules_free(d);
-        if (d->solver) cuda.cusolverDnDestroy(d->solver);
-        if (d->dnn) cuda.cudnnDestroy(d->dnn);
-        if (d->blas) cuda.cublasLtDestroy(d->blas);
-        d->dnn = NULL, d->solver = NULL;
+        cuda_libraries_close(d);
         cuda_lane_close(&d->in);
         cuda_lane_close(&d->out);
         cuda_queue_close(&d->own_queue);
     }
     cuda_memory_close(d->memory);
-    if (d->context) cuda.cuDevicePrimaryCtxRelease(d->handle);
+    if (d->context) release_context(d);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->library_lock);
     pthread_mutex_destroy(&d->build_lock);

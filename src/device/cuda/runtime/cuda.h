@@ -50,11 +50,12 @@ typedef struct tu_queue {
     CUstream stream;
     CUstream active;          /* that kernels enqueue into: `stream`, or a side stream for one kernel */
     bool capturing;           /* true while the stream is being captured */
+    bool forked;              /* while kernels are captured on several streams */
     CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
     CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
     uint32_t event_count;
-    CUevent *events;                          /* NULL until first recorded */
-    const struct cuda_connection *connection; /* that its work uses; NULL: it waits for no other process */
+    CUevent *events;                    /* NULL until first recorded */
+    struct cuda_connection *connection; /* that its work uses; NULL: it waits for no other process */
 } cuda_queue;
 
 /* One copy direction, host to device or device to host: copies.c. */
@@ -72,6 +73,7 @@ struct cuda_device {
     int assumed_logical_count; /* kernels are chosen for a GPU split into so many logical devices; 1: not split */
     char name[24];             /* "gpu:0", "gpu:0.1": for messages */
     char model[128];           /* "NVIDIA H200" */
+    char arithmetic[256];      /* of tu_device_info */
     CUdevice handle;
     CUcontext context;
     cuda_queue own_queue; /* for trial runs while a plan is made */
@@ -139,8 +141,10 @@ static inline CUstream cuda_stream(const tu__kernel *k) {
     return queue ? queue->active : cuda_of(k)->own_queue.stream;
 }
 
-/* ---- Libraries loaded on demand: library_handles.c ---- */
+/* ---- Handles of libraries: library_handles.c ---- */
 
+/* Creates the handle of cuBLASLt. */
+tu_status cuda_open_blas(cuda_device *device);
 /* Return handles, created on first use. NULL (message set) if the library is missing. */
 cudnnHandle_t cuda_dnn(cuda_device *device);
 cusolverDnHandle_t cuda_solver(cuda_device *device);
@@ -149,6 +153,8 @@ cusolverDnHandle_t cuda_solver(cuda_device *device);
 tu_status cuda_dnn_lock(cuda_device *device, CUstream stream);
 tu_status cuda_solver_lock(cuda_device *device, CUstream stream);
 void cuda_library_unlock(cuda_device *device);
+/* Destroys all handles. */
+void cuda_libraries_close(cuda_device *device);
 /* Lets no handle keep a stream that is about to be destroyed. */
 void cuda_libraries_forget(cuda_device *device, CUstream stream);
 
@@ -189,6 +195,11 @@ tu_status cuda_pinned_allocate(const cuda_device *device, size_t bytes, void **a
 bool cuda_pinned_free(const cuda_device *device, void *address);
 bool cuda_is_pinned(const void *host, size_t bytes);
 
+/* Allocates staging memory: pinned by the driver, for the current context. */
+tu_status cuda_staging_allocate(size_t bytes, void **address);
+/* Frees staging memory. NULL is ignored. */
+void cuda_staging_free(void *address);
+
 /* ---- Peer access: peer_access.c ---- */
 
 /* Lets the device's kernels read and write the memory of another GPU. Fails with TU_UNSUPPORTED, with the reason, if
@@ -208,7 +219,7 @@ cuda_function *cuda_request(tu__selection *s, const char *unit, const char *form
  * Two requests with the same text return the same function. */
 cuda_function *cuda_request_source(tu__selection *s, const char *source, const char *expression);
 
-/* Returns the CUDA C name of an element type: f32, f64, bf16, f16, i32, i64, u8, truth (kernels/prelude.cuh). */
+/* Returns the CUDA C name of an element type: f32, f64, bf16, f16, i32, i64, u8, truth, i8 (kernels/prelude.cuh). */
 const char *cuda_type(tu_dtype dtype);
 /* True if kernels compute with this type in f64 (f64, i32, i64), false if in f32. */
 bool cuda_is_wide(tu_dtype dtype);
@@ -226,6 +237,10 @@ cuda_grid cuda_grid_for(const tu__kernel *k, int64_t count);
  * nothing. */
 tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
                       const void *arguments);
+/* The same for a kernel that may start before the one before it in its stream has ended, since it waits by itself
+ * (kernels/early.cuh). Needs compute capability 9.0. */
+tu_status cuda_launch_early(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
+                            const void *arguments);
 /* Enqueue a copy, or a fill with zero bytes, in device memory. */
 tu_status cuda_copy(const tu__kernel *k, void *to, const void *from, size_t bytes);
 tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes);

@@ -10,6 +10,9 @@
 
 cuda_calls cuda;
 
+/* Fault injection: the emulated driver of the tests decides which calls fail; NVIDIA's has no such function. */
+static bool (*emulated_call_fails)(const char *function);
+
 /* ---- Libraries ---- */
 
 typedef struct library {
@@ -73,6 +76,7 @@ static tu_status find_functions(cuda_library which, void *handle, const char *fi
                            libraries[which].install);
         memcpy((char *)&cuda + calls[i].offset, &function, sizeof function);
     }
+    if (which == CUDA_driver) *(void **)&emulated_call_fails = dlsym(handle, "fake_call_fails");
     return TU_OK;
 }
 
@@ -136,42 +140,8 @@ const char *cuda_library_version(cuda_library which) {
     return text;
 }
 
-/* ---- Fault injection for tests ---- */
-
-static uint64_t call_count;
-static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* True if `spec`, the value of TUTTI_CUDA_FAIL, selects this call: "17" is the 17th call of all, "cuMemAlloc:2" the
- * second call of cuMemAlloc. A new value restarts the count. */
-static bool is_selected(const char *spec, const char *function) {
-    static char last_spec[128];
-    static uint64_t count;
-    if (strncmp(last_spec, spec, sizeof last_spec - 1) != 0) {
-        snprintf(last_spec, sizeof last_spec, "%s", spec);
-        count = 0;
-    }
-    const char *colon = strchr(spec, ':');
-    size_t length = colon ? (size_t)(colon - spec) : 0;
-    if (colon && (strncmp(function, spec, length) != 0 || (function[length] && function[length] != '_')))
-        return false; /* "cuMemAlloc" also matches cuMemAlloc_v2 */
-    return ++count == strtoull(colon ? colon + 1 : spec, NULL, 10);
-}
-
 bool cuda_call_fails(const char *function) {
-    const char *spec = getenv("TUTTI_CUDA_FAIL");
-    if (!spec) return false;
-    pthread_mutex_lock(&count_lock);
-    call_count++;
-    bool fails = is_selected(spec, function);
-    pthread_mutex_unlock(&count_lock);
-    return fails;
-}
-
-uint64_t cuda_call_count(void) {
-    pthread_mutex_lock(&count_lock);
-    uint64_t count = call_count;
-    pthread_mutex_unlock(&count_lock);
-    return count;
+    return emulated_call_fails && emulated_call_fails(function);
 }
 
 /* ---- Error codes ---- */

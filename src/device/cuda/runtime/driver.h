@@ -50,11 +50,8 @@ tu_status cuda_load_library(cuda_library library);
  * call. */
 const char *cuda_library_version(cuda_library library);
 
-/* True if TUTTI_CUDA_FAIL selects this call to fail: "17" is the 17th call of all, "cuMemAlloc:2" the second call of
- * cuMemAlloc. */
+/* True if the emulated driver of the tests (tests/cuda/fake) makes this call fail; with NVIDIA's driver always false. */
 bool cuda_call_fails(const char *function);
-/* Returns the number of calls made through CUDA_TRY and its variants while TUTTI_CUDA_FAIL was set. */
-uint64_t cuda_call_count(void);
 
 tu_status cuda_check_driver(CUresult result, const char *function);
 tu_status cuda_check_nvrtc(nvrtcResult result, const char *function);

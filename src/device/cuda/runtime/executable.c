@@ -2,7 +2,8 @@
  *
  * The first launch of a range of kernels enqueues them one by one, because libraries load modules at first use. The
  * second launch captures the same calls into a graph, and later launches replay it: one driver call for a whole step.
- * A graph contains addresses and the seed. If the seed changes, it is captured again.
+ * A graph contains addresses and the seed. If the seed changes, it is captured again. A capture that another thread has
+ * invalidated is repeated: what it captured has not run, so nothing is done twice.
  *
  * Once times have been requested, the graph is captured with events between the kernels, which cost a microsecond
  * each (kernel_times.c). Kernels that do not fill the GPU are captured on several streams if the estimate says it is
@@ -13,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "device/cuda/runtime/capture_lock.h"
 
 /* ---- Building ---- */
 
@@ -90,28 +92,44 @@ tu_status cuda_enqueue(cuda_kernels *k, uint32_t first, uint32_t count) {
     return count ? cuda_mark_end(k, first + count - 1) : TU_OK;
 }
 
-/* Captures a graph. After a failure the capture is still ended, or the stream would stay unusable. */
+/* Ends a capture in any case, or the stream would stay unusable. */
+static tu_status end_capture(CUstream stream, CUgraph *graph, bool *invalidated) {
+    const char *function = "cuStreamEndCapture";
+    CUresult result = cuda.cuStreamEndCapture(stream, graph);
+    *invalidated = result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return cuda_check_driver(cuda_call_fails(function) ? CUDA_ERROR_LAUNCH_FAILED : result, function);
+}
+
+/* Captures a graph. Sets `*invalidated` if that failed because the capture was invalidated, by this thread or another. */
 static tu_status capture(cuda_queue *queue, tu_status (*enqueue)(void *context), void *context,
-                         CUgraphExec *exec) {
+                         CUgraphExec *exec, bool *invalidated) {
     CUgraph graph = NULL;
     char message[1024] = "";
+    *invalidated = false;
+    TU_TRY(cuda_make_current(queue->device)); /* a failed attempt may have left another GPU */
     CUDA_TRY(cuStreamBeginCapture, queue->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     queue->capturing = true;
     tu_status status = enqueue(context);
     queue->capturing = false;
     if (status != TU_OK) snprintf(message, sizeof message, "%s", tu_message());
-    tu_status ended = CUDA_CALL(cuStreamEndCapture, queue->stream, &graph);
-    if (status == TU_OK && ended != TU_OK) cuda.cuStreamEndCapture(queue->stream, &graph);
+    tu_status ended = end_capture(queue->stream, &graph, invalidated);
+    if (status == TU_LOST) *invalidated = false; /* another process is: nothing can be repeated */
     if (status == TU_OK) status = ended;
     if (status == TU_OK) status = CUDA_CALL(cuGraphInstantiate, exec, graph, 0);
     if (graph) cuda.cuGraphDestroy(graph);
     return status == TU_OK || !*message ? status : tu_fail(status, "%s", message);
 }
 
+/* The lock prevents invalidation by the calls that are known to do that. But libraries may also load code when it is
+ * first used. */
 tu_status cuda_capture(cuda_queue *queue, tu_status (*enqueue)(void *context), void *context,
                        CUgraphExec *exec) {
+    enum { ATTEMPTS = 3 };
+    bool invalidated = true;
+    tu_status status = TU_OK;
     cuda_capture_lock();
-    tu_status status = capture(queue, enqueue, context, exec);
+    for (int i = 0; i < ATTEMPTS && invalidated; i++)
+        status = capture(queue, enqueue, context, exec, &invalidated);
     cuda_capture_unlock();
     return status;
 }

@@ -36,7 +36,8 @@ typedef struct cuda_kernels {
 tu_status cuda_enqueue(cuda_kernels *kernels, uint32_t first, uint32_t count);
 /* Enqueues one kernel into the active stream of the queue. */
 tu_status cuda_enqueue_one(const cuda_kernels *kernels, uint32_t position);
-/* Captures the work that `enqueue` puts into the queue's stream, as an executable graph. */
+/* Captures the work that `enqueue` puts into the queue's stream, as an executable graph. If the capture
+ * is invalidated, calls `enqueue` again. */
 tu_status cuda_capture(cuda_queue *queue, tu_status (*enqueue)(void *context), void *context,
                        CUgraphExec *exec);
 

@@ -1,22 +1,51 @@
-/* Handles of cuDNN and cuSOLVER, which only some programs need: loaded on demand.
+/* Handles of libraries. Only some programs need cuDNN and cuSOLVER, which are loaded on demand.
  *
  * A device has one handle of each library, for all its queues. A handle enqueues into one stream at a time, and only
  * one thread may use it, so a queue locks it and sets the stream before each use. (cuBLASLt gets the stream with every
  * call.) */
+#include "device/cuda/runtime/capture_lock.h"
 #include "device/cuda/runtime/cuda.h"
+
+/* ---- Creating and destroying ---- */
+
+static tu_status create_dnn(cuda_device *d) {
+    DNN_TRY(cudnnCreate, &d->dnn);
+    DNN_TRY(cudnnSetStream, d->dnn, d->own_queue.stream);
+    return TU_OK;
+}
+
+static tu_status create_solver(cuda_device *d) {
+    SOLVER_TRY(cusolverDnCreate, &d->solver);
+    SOLVER_TRY(cusolverDnSetStream, d->solver, d->own_queue.stream);
+    return TU_OK;
+}
+
+static tu_status create_blas(cuda_device *d) {
+    BLAS_TRY(cublasLtCreate, &d->blas);
+    return TU_OK;
+}
+
+static tu_status create_without_captures(cuda_device *d, tu_status (*create)(cuda_device *d)) {
+    cuda_sync_lock();
+    tu_status status = create(d);
+    cuda_sync_unlock();
+    return status;
+}
+
+tu_status cuda_open_blas(cuda_device *device) {
+    return create_without_captures(device, create_blas);
+}
 
 static tu_status open_dnn(cuda_device *d) {
     TU_TRY(cuda_load_library(CUDA_dnn));
-    DNN_TRY(cudnnCreate, &d->dnn);
-    DNN_TRY(cudnnSetStream, d->dnn, d->own_queue.stream);
+    TU_TRY(create_without_captures(d, create_dnn));
     d->dnn_stream = d->own_queue.stream;
     return cuda_measure_overhead(d);
 }
 
 static tu_status open_solver(cuda_device *d) {
     TU_TRY(cuda_load_library(CUDA_solver));
-    SOLVER_TRY(cusolverDnCreate, &d->solver);
-    SOLVER_TRY(cusolverDnSetStream, d->solver, d->own_queue.stream);
+    TU_TRY(create_without_captures(d, create_solver));
     d->solver_stream = d->own_queue.stream;
     return cuda_measure_overhead(d);
 }
@@ -33,6 +62,15 @@ cusolverDnHandle_t cuda_solver(cuda_device *device) {
     bool available = device->solver || open_solver(device) == TU_OK;
     pthread_mutex_unlock(&device->lock);
     return available ? device->solver : NULL;
+}
+
+void cuda_libraries_close(cuda_device *d) {
+    cuda_sync_lock();
+    if (d->solver) cuda.cusolverDnDestroy(d->solver);
+    if (d->dnn) cuda.cudnnDestroy(d->dnn);
+    if (d->blas) cuda.cublasLtDestroy(d->blas);
+    cuda_sync_unlock();
+    d->dnn = NULL, d->solver = NULL;
 }
 
 /* ---- Streams ---- */

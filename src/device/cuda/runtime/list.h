@@ -32,13 +32,13 @@ typedef struct cuda_list {
     const tu_command_list *list;
     const tu_list_part *parts; /* the engine's arrays, valid as long as the list */
     const tu_list_collective *collectives;
-    uint32_t first;                    /* the partition of the first queue: its stream is captured */
-    cuda_member *members;              /* per partition */
-    cuda_list_queue *queues;           /* per queue */
-    cuda_collective_run *runs;         /* per collective */
-    CUevent *events;                   /* per event */
-    const cuda_connection *connection; /* of collectives over processes; NULL: there are none */
-    bool copies_via_host;              /* a copy goes between GPUs without peer access, through the host */
+    uint32_t first;              /* the partition of the first queue: its stream is captured */
+    cuda_member *members;        /* per partition */
+    cuda_list_queue *queues;     /* per queue */
+    cuda_collective_run *runs;   /* per collective */
+    CUevent *events;             /* per event */
+    cuda_connection *connection; /* of collectives over processes; NULL: there are none */
+    bool copies_via_host;        /* a copy goes between GPUs without peer access, through the host */
 } cuda_list;
 
 /* Prepares streams and events. After a failure, free the list with cuda_list_free() too. */

@@ -7,8 +7,9 @@
  * context.
  *
  * cuMemFree waits until a block is no longer in use. For blocks of a reserve this file does that: a freed block is reused
- * only after all work in flight on the GPU has finished. A context cannot be synchronised while any thread captures a
- * stream of it, so a read-write lock excludes captures during that wait.
+ * only after all work in flight on the GPU has finished.
+ *
+ * Locks are taken in this order: that of the list, that of a GPU's memory, that of captures (capture_lock.h).
  */
 #include "device/cuda/runtime/memory.h"
 
@@ -16,6 +17,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "device/cuda/runtime/capture_lock.h"
 
 enum { ALIGNMENT = 512 }; /* that of cuMemAlloc */
 
@@ -36,15 +38,6 @@ struct cuda_memory {
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_memory *list;
-static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
-
-void cuda_capture_lock(void) {
-    pthread_rwlock_rdlock(&captures);
-}
-
-void cuda_capture_unlock(void) {
-    pthread_rwlock_unlock(&captures);
-}
 
 static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -103,13 +96,28 @@ static tu_status fail_allocation(const cuda_memory *m, tu_status status, bool fo
                    mebibytes(unused), mebibytes(total), reserve, reason);
 }
 
+/* ---- The driver's memory ---- */
+
+static tu_status allocate_in_driver(CUdeviceptr *address, size_t bytes) {
+    cuda_sync_lock();
+    tu_status status = CUDA_CALL(cuMemAlloc, address, bytes);
+    cuda_sync_unlock();
+    return status;
+}
+
+static void free_in_driver(CUdeviceptr address) {
+    cuda_sync_lock();
+    cuda.cuMemFree(address);
+    cuda_sync_unlock();
+}
+
 /* ---- Reserves ---- */
 
 static tu_status add_reserve(cuda_memory *m, size_t bytes) {
     block *b = tu__alloc(sizeof *b, "a reserve");
     if (!b) return TU_NO_MEMORY;
     b->bytes = aligned(bytes);
-    tu_status status = CUDA_CALL(cuMemAlloc, &b->address, b->bytes);
+    tu_status status = allocate_in_driver(&b->address, b->bytes);
     if (status == TU_OK)
         insert_sorted(&m->reserves, b);
     else
@@ -121,7 +129,7 @@ static void free_reserves(cuda_memory *m) {
     while (m->reserves) {
         block *b = m->reserves;
         m->reserves = b->next;
-        cuda.cuMemFree(b->address);
+        free_in_driver(b->address);
         tu__free(b);
     }
 }
@@ -153,9 +161,9 @@ static bool find_gap(const cuda_memory *m, const block *reserve, size_t bytes, C
 /* Waits until freed blocks of the reserve are no longer in use. */
 static tu_status wait_for_freed(cuda_memory *m) {
     if (!m->has_freed_blocks) return TU_OK;
-    pthread_rwlock_wrlock(&captures);
+    cuda_sync_lock();
     tu_status status = CUDA_CALL(cuCtxSynchronize);
-    pthread_rwlock_unlock(&captures);
+    cuda_sync_unlock();
     m->has_freed_blocks = status != TU_OK;
     return status;
 }
@@ -186,7 +194,7 @@ static tu_status allocate_reserved(cuda_memory *m, block *b) {
 static tu_status allocate_block(cuda_memory *m, block *b) {
     tu_status status = allocate_reserved(m, b);
     if (status != TU_NOT_FOUND) return status;
-    status = CUDA_CALL(cuMemAlloc, &b->address, b->bytes);
+    status = allocate_in_driver(&b->address, b->bytes);
     if (status != TU_NO_MEMORY || !m->reserves || allocated_bytes(m, true)) return status;
     TU_TRY(replace_reserve(m, b->bytes));
     return allocate_reserved(m, b);
@@ -231,7 +239,7 @@ void cuda_memory_free(cuda_memory *m, CUdeviceptr address) {
     if (is_reserved(m, address))
         m->has_freed_blocks = true;
     else
-        cuda.cuMemFree(address);
+        free_in_driver(address);
     pthread_mutex_unlock(&m->lock);
     tu__free(b);
 }

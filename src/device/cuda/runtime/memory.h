@@ -26,8 +26,4 @@ void cuda_memory_free(cuda_memory *memory, CUdeviceptr block);
 /* Returns the GPU memory used by others: the context, libraries, other processes. */
 tu_status cuda_memory_used_elsewhere(cuda_memory *memory, uint64_t *bytes);
 
-/* A thread must call these before and after it captures a stream. */
-void cuda_capture_lock(void);
-void cuda_capture_unlock(void);
-
 #endif

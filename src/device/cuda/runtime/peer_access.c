@@ -8,6 +8,7 @@
  * TU_UNSUPPORTED means that the machine does not support it: the engine then sends values through the host. Other
  * errors are real failures.
  */
+#include "device/cuda/runtime/capture_lock.h"
 #include "device/cuda/runtime/cuda.h"
 
 static bool has_access(cuda_device *device, int gpu) {
@@ -37,11 +38,17 @@ static bool is_unavailable(CUresult result) {
     return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_TOO_MANY_PEERS;
 }
 
+static CUresult enable_in_driver(const cuda_device *other) {
+    cuda_sync_lock();
+    CUresult result = cuda.cuCtxEnablePeerAccess(other->context, 0);
+    cuda_sync_unlock();
+    return result;
+}
+
 static tu_status enable(const cuda_device *device, const cuda_device *other) {
     const char *function = "cuCtxEnablePeerAccess";
     TU_TRY(cuda_make_current(device));
-    CUresult result =
-        cuda_call_fails(function) ? CUDA_ERROR_LAUNCH_FAILED : cuda.cuCtxEnablePeerAccess(other->context, 0);
+    CUresult result = cuda_call_fails(function) ? CUDA_ERROR_LAUNCH_FAILED : enable_in_driver(other);
     if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return TU_OK;
     tu_status status = cuda_check_driver(result, function);
     return is_unavailable(result) ? TU_UNSUPPORTED : status;

@@ -1,10 +1,30 @@
 /* Pinned host memory: the GPU's copy engines read and write it directly, and asynchronously.
  *
- * Blocks come from the engine's allocator and are registered with the driver, for all GPUs of the process
- * ("portable"). Blocks that are smaller than TU__PINNABLE_BYTES share pages with others and cannot be registered; the
- * driver stages copies of that size itself, so other memory is as good. */
+ * The device's own staging memory comes from the driver. Blocks for values come from the engine's allocator and are
+ * registered with the driver, for all GPUs of the process ("portable"). Blocks that are smaller than TU__PINNABLE_BYTES
+ * share pages with others and cannot be registered; the driver stages copies of that size itself, so other memory is as
+ * good. */
 #include "base/alloc.h"
+#include "device/cuda/runtime/capture_lock.h"
 #include "device/cuda/runtime/cuda.h"
+
+/* ---- Staging memory ---- */
+
+tu_status cuda_staging_allocate(size_t bytes, void **address) {
+    cuda_sync_lock();
+    tu_status status = CUDA_CALL(cuMemHostAlloc, address, bytes, 0);
+    cuda_sync_unlock();
+    return status;
+}
+
+void cuda_staging_free(void *address) {
+    if (!address) return;
+    cuda_sync_lock();
+    cuda.cuMemFreeHost(address);
+    cuda_sync_unlock();
+}
+
+/* ---- Memory for values ---- */
 
 typedef struct pinned_range {
     void *address;
@@ -47,10 +67,19 @@ bool cuda_is_pinned(const void *host, size_t bytes) {
 }
 
 static tu_status pin(const cuda_device *d, void *address, size_t bytes) {
+    cuda_sync_lock();
     tu_status status = CUDA_CALL(cuMemHostRegister, address, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    cuda_sync_unlock();
     if (status == TU_OK) return TU_OK;
     return tu_fail(TU_UNSUPPORTED, "%s: cannot pin %zu bytes of host memory: %s", d->name, bytes,
                    tu_message());
+}
+
+static void unpin(const cuda_device *d, void *address) {
+    if (cuda.cuCtxSetCurrent(d->context) != CUDA_SUCCESS) return;
+    cuda_sync_lock();
+    cuda.cuMemHostUnregister(address);
+    cuda_sync_unlock();
 }
 
 tu_status cuda_pinned_allocate(const cuda_device *d, size_t bytes, void **address) {
@@ -75,7 +104,7 @@ tu_status cuda_pinned_allocate(const cuda_device *d, size_t bytes, void **addres
 bool cuda_pinned_free(const cuda_device *d, void *address) {
     pinned_range *range = remove_range(address);
     if (!range) return false;
-    if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(address);
+    unpin(d, address);
     tu__free(range);
     tu__free_aligned(address);
     return true;

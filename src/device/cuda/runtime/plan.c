@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -60,8 +61,8 @@ bool cuda_allows_tf32(const tu__selection *s) {
 
 const char *cuda_type(tu_dtype dtype) {
     static const char *const names[TU_DTYPE_COUNT] = {
-        [TU_F32] = "f32", [TU_F64] = "f64", [TU_BF16] = "bf16", [TU_F16] = "f16",
-        [TU_I32] = "i32", [TU_I64] = "i64", [TU_U8] = "u8",     [TU_BOOL] = "truth"};
+        [TU_F32] = "f32", [TU_F64] = "f64", [TU_BF16] = "bf16",  [TU_F16] = "f16", [TU_I32] = "i32",
+        [TU_I64] = "i64", [TU_U8] = "u8",   [TU_BOOL] = "truth", [TU_I8] = "i8"};
     return names[dtype];
 }
 
@@ -121,8 +122,26 @@ static tu_status enable_shared_memory(CUfunction function, unsigned bytes) {
     return TU_OK;
 }
 
-tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
-                      const void *arguments) {
+/* TUTTI_EARLY=off launches all kernels one after another, to compare. Kernels that are captured on several streams
+ * also wait for kernels of other streams, so they do not start early. */
+static bool may_start_early(const tu__kernel *k) {
+    const char *setting = getenv("TUTTI_EARLY");
+    const cuda_queue *queue = k->queue;
+    return queue && !queue->forked && !(setting && strcmp(setting, "off") == 0);
+}
+
+static tu_status launch_early(CUfunction function, const CUlaunchConfig *config, void **parameters) {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig early = *config;
+    early.attrs = &attribute;
+    early.numAttrs = 1;
+    CUDA_TRY(cuLaunchKernelEx, &early, function, parameters, NULL);
+    return TU_OK;
+}
+
+static tu_status launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
+                        const void *arguments, bool early) {
     if (grid.blocks[0] == 0) return TU_OK;
     unsigned y = grid.blocks[1] ? grid.blocks[1] : 1, z = grid.blocks[2] ? grid.blocks[2] : 1;
     TU_TRY(enable_shared_memory(function->handle, grid.shared));
@@ -131,12 +150,31 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
         void *parameter;
     } argument = {arguments};
     void *parameters[] = {argument.parameter};
-    tu_status status = CUDA_CALL(cuLaunchKernel, function->handle, grid.blocks[0], y, z, grid.threads, 1, 1,
-                                 grid.shared, cuda_stream(k), parameters, NULL);
+    const CUlaunchConfig config = {.gridDimX = grid.blocks[0],
+                                   .gridDimY = y,
+                                   .gridDimZ = z,
+                                   .blockDimX = grid.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = grid.shared,
+                                   .hStream = cuda_stream(k)};
+    tu_status status = early ? launch_early(function->handle, &config, parameters)
+                             : CUDA_CALL(cuLaunchKernel, function->handle, grid.blocks[0], y, z, grid.threads,
+                                         1, 1, grid.shared, config.hStream, parameters, NULL);
     return status == TU_OK
                ? TU_OK
                : tu_fail(status, "%s: kernel %s with %u x %u x %u blocks of %u threads: %s", cuda_of(k)->name,
                          function->expression, grid.blocks[0], y, z, grid.threads, tu_message());
+}
+
+tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
+                      const void *arguments) {
+    return launch(k, function, grid, arguments, false);
+}
+
+tu_status cuda_launch_early(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
+                            const void *arguments) {
+    return launch(k, function, grid, arguments, may_start_early(k));
 }
 
 tu_status cuda_copy(const tu__kernel *k, void *to, const void *from, size_t bytes) {

@@ -61,7 +61,7 @@ void cuda_ring_free(cuda_ring *r) {
         if (r->uploaded[i]) cuda.cuEventDestroy(r->uploaded[i]);
     if (r->count_copied) cuda.cuEventDestroy(r->count_copied);
     if (r->copies) cuda.cuStreamDestroy(r->copies);
-    if (r->pinned) cuda.cuMemFreeHost(r->pinned);
+    cuda_staging_free(r->pinned);
     cuda_memory_free(r->device->memory, r->block);
     tu__free(r->feeds);
     tu__free(r->fetches);
@@ -161,7 +161,7 @@ static tu_status assign_offsets(cuda_ring *r, const cuda_call *s) {
 static tu_status allocate_resources(cuda_ring *r) {
     size_t bytes = r->feed_bytes + r->fetch_bytes;
     TU_TRY(cuda_memory_allocate(r->device->memory, COUNT_BYTES + bytes, &r->block));
-    CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes + sizeof(ring_counter), 0);
+    TU_TRY(cuda_staging_allocate(bytes + sizeof(ring_counter), (void **)&r->pinned));
     CUDA_TRY(cuStreamCreate, &r->copies, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->uploaded[i], CU_EVENT_DISABLE_TIMING);
     CUDA_TRY(cuEventCreate, &r->count_copied, CU_EVENT_DISABLE_TIMING);

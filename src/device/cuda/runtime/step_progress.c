@@ -88,9 +88,9 @@ static tu_status check_connection(const cuda_submit *r, double now, double *next
     const double interval = 1e-3;
     if (!r->list.connection || now < *next) return TU_OK;
     *next = now + interval;
-    tu_status status = cuda_connection_check(r->list.connection);
+    tu_status status = cuda_connection_watch(r->list.connection);
     if (status != TU_OK) abandon_all(r);
-    return status;
+    return status == TU_OK ? cuda_make_current(cuda_submit_device(r)) : status;
 }
 
 /* cuEventSynchronize at the end reports errors of the steps. */

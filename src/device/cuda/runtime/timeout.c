@@ -95,6 +95,6 @@ tu_status cuda_synchronize(cuda_queue *queue, uint32_t event, double timeout, bo
     }
     if (a.event && timeout < 0) poll_briefly(&a);
     *done = timeout < 0 || (timeout == 0 ? has_happened(&a) : poll_until_timeout(&a, timeout));
-    if (!*done && queue->connection) TU_TRY(cuda_connection_check(queue->connection));
+    if (!*done && queue->connection) TU_TRY(cuda_connection_watch(queue->connection));
     return *done ? wait_in_driver(&a) : fail_timeout(&a, timeout);
 }

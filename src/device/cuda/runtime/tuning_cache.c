@@ -23,15 +23,10 @@ static bool loaded;
 
 static const char file_name[] = "choices";
 
-/* Appends the complete lines of the file. A last line without a line feed was truncated and is dropped. */
+/* Reads the complete lines of the file. A last line without a line feed was truncated and is dropped. */
 static void read_table(tu__text *text) {
-    char path[PATH_MAX], buffer[4096];
-    FILE *file = cuda_cache_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
-    if (!file) return;
-    for (size_t size; (size = fread(buffer, 1, sizeof buffer, file)) > 0;)
-        tu__text_append(text, buffer, size);
+    if (!cuda_cache_read(file_name, text)) return;
     while (text->length && text->data[text->length - 1] != '\n') text->data[--text->length] = '\0';
-    fclose(file);
 }
 
 static void load_once(void) {
