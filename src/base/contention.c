@@ -41,13 +41,13 @@ bool tu__is_waiting_passively(void) {
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "base/start_thread.h"
 
 static const double check_interval = 0.05, passive_seconds = 0.25; /* seconds */
 
@@ -127,7 +127,7 @@ static bool can_create_threads(int count) {
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     int started = 0;
     pthread_mutex_lock(&gate);
-    while (threads && started < count && pthread_create(&threads[started], NULL, lock_and_unlock, &gate) == 0)
+    while (threads && started < count && tu__start_thread(&threads[started], lock_and_unlock, &gate) == 0)
         started++;
     pthread_mutex_unlock(&gate);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
@@ -135,17 +135,13 @@ static bool can_create_threads(int count) {
     return started == count;
 }
 
-/* Starts the thread of the extra team. All signals are blocked in it. */
+/* Starts the thread of the extra team. */
 static bool start_extra_team(int team) {
     int *threads = malloc(sizeof *threads);
     if (!threads) return false;
     *threads = team;
     pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = can_create_threads(team) && pthread_create(&thread, NULL, run_extra_team, threads) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool started = can_create_threads(team) && tu__start_thread(&thread, run_extra_team, threads) == 0;
     if (started)
         pthread_detach(thread);
     else

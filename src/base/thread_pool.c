@@ -10,7 +10,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/start_thread.h"
 
 static const double spin_seconds = 1e-4, crowded_spin_seconds = 5e-6;
 
@@ -274,21 +274,16 @@ int tu__thread_pool_threads(const tu__thread_pool *pool) {
 
 /* ---- Creation ---- */
 
-/* Threads take no signals: handlers belong to the program's own threads. */
 static tu_status start_threads(tu__thread_pool *pool) {
-    sigset_t all, before;
     int error = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; i < pool->threads && !error; i++) {
         pool->members[i] = (pool_thread){.pool = pool, .index = i};
-        error = pthread_create(&pool->members[i].thread, NULL, work, &pool->members[i]);
+        error = tu__start_thread(&pool->members[i].thread, work, &pool->members[i]);
         if (!error) {
             pthread_setname_np(pool->members[i].thread, "tutti-loop");
             pool->started++;
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error) return TU_OK;
     return tu_fail(
         TU_NO_MEMORY,

@@ -4,7 +4,6 @@
  * monitor. After each of these the processes exchange the outcome, so that all fail alike. It also ends MPI. MPI knows no
  * deadlines, so the caller's thread watches the communication thread. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "base/flushing.h"
 #include "base/shared_library.h"
 #include "base/sized.h"
+#include "base/start_thread.h"
 #include "base/time_slice.h"
 #include "comm/binding.h"
 #include "comm/launcher.h"
@@ -245,13 +245,8 @@ static bool wait_opened(opening *o, double deadline) {
     return in_time;
 }
 
-/* Blocks all signals in the communication thread: the caller's handlers run in its own threads. */
 static tu_status start_thread(opening *o, pthread_t *thread) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(thread, NULL, communicate, o);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = tu__start_thread(thread, communicate, o);
     if (failure == 0) return TU_OK;
     return tu_fail(TU_NO_MEMORY, "cannot start the communication thread: %s", strerror(failure));
 }

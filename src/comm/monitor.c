@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -11,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/start_thread.h"
 #include "comm/monitor_thread.h"
 
 static void wake_thread(tu__monitor *m) {
@@ -320,11 +320,7 @@ static void *monitor_thread(void *argument) {
 }
 
 tu_status tu__monitor_run(tu__monitor *m) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&m->thread, NULL, monitor_thread, m);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = tu__start_thread(&m->thread, monitor_thread, m);
     if (error != 0)
         return tu_fail(TU_NO_MEMORY,
                        "cannot start the monitor's thread: the system's limit of threads is reached");

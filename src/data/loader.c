@@ -9,12 +9,12 @@
  * are free, except that of given - 1, which the caller uses until its next call. `taken` is the lowest number that no
  * thread has taken; taken - given is at most slot_count - 1. A slot contains batch n if slot.filled == n. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "base/start_thread.h"
 #include "data/balance.h"
 #include "data/dataset.h"
 #include "data/permutation.h"
@@ -159,17 +159,12 @@ static void *read_ahead(void *argument) {
     return NULL;
 }
 
-/* Blocks all signals in the threads: a signal handler that ran there could find a lock of the loader held. */
 static tu_status start_threads(tu_loader *loader) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int wanted = loader->options.threads, failure = 0;
     while (loader->thread_count < wanted && failure == 0) {
-        failure = pthread_create(&loader->threads[loader->thread_count], NULL, read_ahead, loader);
+        failure = tu__start_thread(&loader->threads[loader->thread_count], read_ahead, loader);
         if (failure == 0) loader->thread_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failure == 0) return TU_OK;
     return tu_fail(TU_NO_MEMORY, "loader: cannot start thread %d of %d: %s; use fewer threads",
                    loader->thread_count + 1, wanted, strerror(failure));

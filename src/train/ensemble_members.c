@@ -5,12 +5,12 @@
  * `report_lock`. Only one thread at a time calls the on_report callback. A member reads a copy of the stop flag,
  * which is updated whenever the member reports. Members start one at a time, because that compiles programs and
  * creates folders; then they train in parallel. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/start_thread.h"
 #include "train/ensemble.h"
 #include "train/stack_size.h"
 #include "train/trainer.h"
@@ -156,18 +156,13 @@ static void *train_queue(void *context) {
     return NULL;
 }
 
-/* Starts the threads with all signals blocked, so that only the caller's threads receive them. */
 static tu_status start_queues(size_t count, place_queue *queues, size_t *started) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = 0;
     for (*started = 0; *started < count; ++*started) {
         place_queue *q = &queues[*started];
-        failure = pthread_create(&q->thread, NULL, train_queue, q);
+        failure = tu__start_thread(&q->thread, train_queue, q);
         if (failure) break;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failure) return TU_OK;
     for (size_t i = *started; i < count; i++)
         if (queues[i].stack) tu__train_stack_expect_fewer(queues[i].stack, 1);

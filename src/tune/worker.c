@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/start_thread.h"
 #include "tune/search.h"
 #include "tune/trial_options.h"
 
@@ -335,14 +336,10 @@ static void supervise(tu__search *s, size_t started) {
 }
 
 tu_status tu__search_run(tu__search *s) {
-    sigset_t all, before;
     size_t started = 0;
     int failure = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the caller's threads */
     for (; started < s->worker_count && !failure; started += !failure)
-        failure = pthread_create(&s->workers[started].thread, NULL, work, &s->workers[started]);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+        failure = tu__start_thread(&s->workers[started].thread, work, &s->workers[started]);
     if (failure) set_flag(&s->stop, 1);
     for (size_t i = started; i < s->worker_count; i++) stop_being_awaited(&s->workers[i]);
     supervise(s, started);

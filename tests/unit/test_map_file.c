@@ -12,6 +12,7 @@
 #include "test.h"
 
 #include "base/map_file.h"
+#include "base/start_thread.h"
 
 enum { BYTES = 50000 };
 
@@ -91,6 +92,28 @@ static void truncation_is_reported(void **state) {
     in_a_process(truncate_mapped);
 }
 
+static void *sum_in_thread(void *file) {
+    require(sum(file) == 7 * 5000);
+    return NULL;
+}
+
+/* A fault of a thread that blocks the signal kills the process, whatever handler there is. */
+static void truncate_mapped_of_thread(void) {
+    tu__mapped_file file;
+    pthread_t thread;
+    require(tu__map_file(path, &file) == TU_OK);
+    require(truncate(path, 5000) == 0);
+    require(tu__start_thread(&thread, sum_in_thread, &file) == 0);
+    require(pthread_join(thread, NULL) == 0);
+    require(tu__check_mapping(&file, path) == TU_IO);
+    tu__unmap_file(&file);
+}
+
+static void truncation_is_reported_if_a_thread_of_the_library_reads(void **state) {
+    (void)state;
+    in_a_process(truncate_mapped_of_thread);
+}
+
 static void map_many(void) {
     enum { FILES = 1100 };
     static tu__mapped_file files[FILES];
@@ -134,7 +157,9 @@ static void another_bus_error_ends_the_process(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        on_a_file(truncation_is_reported), on_a_file(more_files_than_the_table_has_are_read),
+        on_a_file(truncation_is_reported),
+        on_a_file(truncation_is_reported_if_a_thread_of_the_library_reads),
+        on_a_file(more_files_than_the_table_has_are_read),
         on_a_file(another_bus_error_ends_the_process),
         on_a_file(a_file_is_mapped), /* last: installs the handler in this process */
     };
