@@ -19,19 +19,23 @@ set(TUTTI_TEST_ENVIRONMENT
 # Tests that take more than 30 seconds with a sanitizer, while shorter tests cover the same code. They get the label
 # heavy in builds with a sanitizer.
 set(TUTTI_HEAVY_TESTS
-  cases_on_cpu_with_2   # cases_on_cpu_with_1 has the same shapes
+  cases_on_cpu_with_1   # cases_on_cpu_sampled has 8 of their 50 instances
+  cases_on_cpu_with_2
   bench_on_hosts        # test_group_kinds has the collectives, in threads
-  cli_bench             # cli_train runs the same steps
+  cli_bench             # test_training runs the same steps
+  cli_train             # test_training, test_resume and test_ensemble have the trainings
+  cli_tune              # test_study has the studies, test_stacked_members the trials
   cuda_convolutions     # kernels are not instrumented; cases_on_emulated_gpu covers the host code
   cuda_folds
+  cuda_models
   cuda_whole_networks
   hung_gpu              # test_hung_gpu tests the same, in one process
   lost_gpu              # test_cuda_failures fails the same calls, in one process
   mismatches            # test_monitor has the messages of processes, in one
   train_on_ranks        # test_group_kinds has the collectives, in threads
   training_digests
-  test_cpu_conv         # cases_on_cpu_with_1 has smaller ones
-  test_cpu_fusion)      # cases_on_cpu_with_1 covers smaller graphs
+  test_cpu_conv         # cases_on_cpu_sampled has smaller ones
+  test_cpu_fusion)      # cases_on_cpu_sampled covers smaller graphs
 
 if(TUTTI_SANITIZE MATCHES thread)
   list(APPEND TUTTI_TEST_ENVIRONMENT "TUTTI_CASE_SECONDS=600") # timeout per case of tests/cli
