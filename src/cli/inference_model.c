@@ -9,34 +9,13 @@
 #include <tutti/network.h>
 #include <tutti/ops.h>
 
-#include "cli/report.h"
+#include "cli/network.h"
 
 static tu_status fail_memory(void) {
     return tu_fail(TU_NO_MEMORY, "out of memory");
 }
 
 /* ---- Built-in networks ---- */
-
-static bool is_network(const char *word) {
-    const char *name, *summary;
-    for (size_t i = 0; i < tu_network_count() && tu_network(i, &name, &summary) == TU_OK; i++)
-        if (strcmp(name, word) == 0) return true;
-    return false;
-}
-
-/* "unknown network 'x': expected mlp, …, a C file or the path of a model file; did you mean 'mlp'?" */
-static tu_status fail_unknown_model(const char *model) {
-    enum { MAX_NAMES = 32 };
-    const char *names[MAX_NAMES], *summary;
-    int count = 0;
-    while (count + 2 < MAX_NAMES && (size_t)count < tu_network_count() &&
-           tu_network((size_t)count, &names[count], &summary) == TU_OK)
-        count++;
-    names[count] = "a C file";
-    names[count + 1] = "the path of a model file";
-    return tu_fail(TU_NOT_FOUND, "unknown network %s: expected %s%s", cli_quote(model).text,
-                   cli_list(names, count + 2).text, cli_did_you_mean(model, names, count).text);
-}
 
 static tu_status build_network(tu_graph *graph, const char *name) {
     tu_network_options defaults = TU_SIZED(tu_network_options);
@@ -69,10 +48,11 @@ static tu_status open_model(const struct inference_settings *s, tu_model **model
                                       .max_batch = s->max_batch,
                                       .sessions = s->sessions,
                                       .memory_limit = s->memory_limit};
+    static const char *const others[] = {"a C file", "the path of a model file", NULL};
     const char *name = s->model;
     if (tu_network_is_file(name)) TU_TRY(tu_network_load(name, &name));
-    if (is_network(name)) return model_of_network(name, &options, model);
-    if (!strchr(name, '/') && access(name, F_OK) != 0) return fail_unknown_model(name);
+    if (network_is_known(name)) return model_of_network(name, &options, model);
+    if (!strchr(name, '/') && access(name, F_OK) != 0) return network_fail_unknown(NULL, name, others);
     return tu_model_load_with(name, model, &options);
 }
 

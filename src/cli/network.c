@@ -9,33 +9,37 @@
 
 #include "cli/report.h"
 
-static bool is_model(const char *word) {
+bool network_is_known(const char *word) {
     const char *name, *summary;
     for (size_t i = 0; i < tu_network_count() && tu_network(i, &name, &summary) == TU_OK; i++)
         if (strcmp(name, word) == 0) return true;
     return false;
 }
 
-/* "unknown network 'x': expected mlp, …, a C file or the path of a graph file; did you mean 'mlp'?" */
-static tu_status fail_unknown_model(const char *command, const char *model) {
-    enum { MAX_NAMES = 32 };
+tu_status network_fail_unknown(const char *command, const char *word, const char *const *others) {
+    enum { MAX_NAMES = 40 };
     const char *names[MAX_NAMES], *summary;
-    int count = 0;
-    while (count + 2 < MAX_NAMES && (size_t)count < tu_network_count() &&
+    int count = 0, suggested;
+    while (count < MAX_NAMES && (size_t)count < tu_network_count() &&
            tu_network((size_t)count, &names[count], &summary) == TU_OK)
         count++;
-    names[count] = "a C file";
-    names[count + 1] = "the path of a graph file";
-    return tu_fail(TU_NOT_FOUND, "%s: unknown network %s: expected %s%s", command, cli_quote(model).text,
-                   cli_list(names, count + 2).text, cli_did_you_mean(model, names, count).text);
+    suggested = count;
+    for (; *others && count < MAX_NAMES; others++) {
+        names[count++] = *others;
+        if (!strchr(*others, ' ')) suggested = count; /* a word, not a description */
+    }
+    return tu_fail(TU_NOT_FOUND, "%s%sunknown network %s: expected %s%s", command ? command : "",
+                   command ? ": " : "", cli_quote(word).text, cli_list(names, count).text,
+                   cli_did_you_mean(word, names, suggested).text);
 }
 
 static tu_status build_model(const struct network_request *request, const char *name, tu_graph **graph) {
     tu_network_graph model = TU_SIZED(tu_network_graph);
+    static const char *const others[] = {"a C file", "the path of a graph file", NULL};
     TU_TRY(tu_graph_new(graph));
     tu_set_training(*graph, request->train);
     tu_status status = tu_network_build(*graph, name, &model, .batch = request->batch);
-    return status == TU_NOT_FOUND ? fail_unknown_model(request->command, name) : status;
+    return status == TU_NOT_FOUND ? network_fail_unknown(request->command, name, others) : status;
 }
 
 static tu_status load_graph(const struct network_request *request, const char *path, tu_graph **graph) {
@@ -50,7 +54,7 @@ tu_status network_load(const struct network_request *request, tu_graph **graph) 
     const char *name = request->name_or_path;
     *graph = NULL;
     if (tu_network_is_file(name)) TU_TRY(tu_network_load(name, &name));
-    bool is_path = !is_model(name) && (strchr(name, '/') || access(name, F_OK) == 0);
+    bool is_path = !network_is_known(name) && (strchr(name, '/') || access(name, F_OK) == 0);
     TU_TRY(is_path ? load_graph(request, name, graph) : build_model(request, name, graph));
     return request->train ? tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9) : TU_OK;
 }

@@ -17,6 +17,7 @@
 
 #include "cli/branches_workload.h"
 #include "cli/clock.h"
+#include "cli/network.h"
 #include "cli/processes.h"
 #include "cli/report.h"
 
@@ -96,27 +97,13 @@ size_t workload_device_count(const struct workload *w) {
 
 static const char branches_name[] = "branches";
 
-/* "unknown network 'x': expected mlp, …, branches or a C file; did you mean 'mlp'?" */
-static tu_status fail_unknown_model(const char *model) {
-    enum { MAX_NAMES = 32 };
-    const char *names[MAX_NAMES], *summary;
-    int count = 0;
-    while (count + 2 < MAX_NAMES && (size_t)count < tu_network_count() &&
-           tu_network((size_t)count, &names[count], &summary) == TU_OK)
-        count++;
-    names[count++] = branches_name;
-    names[count] = "a C file";
-    return tu_fail(TU_NOT_FOUND, "bench: unknown network %s: expected %s%s", cli_quote(model).text,
-                   cli_list(names, count + 1).text, cli_did_you_mean(model, names, count).text);
-}
-
 static tu_status build_model(struct workload *w, const struct workload_settings *s) {
+    static const char *const others[] = {branches_name, "a C file", NULL};
     w->net = TU_SIZED(tu_network_graph);
     if (strcmp(s->model, branches_name) == 0)
         return branches_workload_build(w->graph, w->device_list, s->batch, &w->net);
     tu_status status = tu_network_build(w->graph, s->model, &w->net, .batch = s->batch, .base = s->base);
-    if (status == TU_NOT_FOUND) return fail_unknown_model(s->model);
-    return status;
+    return status == TU_NOT_FOUND ? network_fail_unknown("bench", s->model, others) : status;
 }
 
 /* With `branches`, --place or --lock, operations are placed one by one and the default strategy is "single". */

@@ -224,16 +224,6 @@ static tu_status open_columns(column_file *f, const tu__json_value *object, tu_d
     return TU_OK;
 }
 
-/* Sets the origin shown to users: the source and the file that it was converted to. */
-static tu_status set_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
-    size_t size = strlen(info->origin) + strlen(path) + 8;
-    char *origin = tu__arena_alloc(arena, size);
-    if (!origin) return TU_NO_MEMORY;
-    snprintf(origin, size, "%s, in %s", info->origin, path);
-    info->origin = origin;
-    return TU_OK;
-}
-
 static tu_status open_described(column_file *f, int64_t window, tu__arena *arena, tu_dataset **dataset) {
     const tu__json_value *object;
     tu_dataset_info info = {0};
@@ -244,7 +234,7 @@ static tu_status open_described(column_file *f, int64_t window, tu__arena *arena
         return corrupt(path, "the description lacks a member or has an invalid one");
     TU_TRY(tu__columns_read(path, tu__json_member(object, "columns"), arena, &columns));
     if (!get_string(object, "tokenizer", &columns.tokenizer)) columns.tokenizer = NULL;
-    TU_TRY(set_origin(arena, path, &info));
+    TU_TRY(tu__dataset_set_origin(arena, path, &info));
     notice = info.notice;
     info.notice = NULL;
     tu_dataset *opened;

@@ -162,16 +162,6 @@ static tu_status check_mapped(const void *context) {
     return tu__check_mapping(&map->file, map->path);
 }
 
-/* Sets the origin shown to users: the source of the images and the file they are in. */
-static tu_status set_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
-    size_t size = strlen(info->origin) + strlen(path) + 8;
-    char *origin = tu__arena_alloc(arena, size);
-    if (!origin) return TU_NO_MEMORY;
-    snprintf(origin, size, "%s, in %s", info->origin, path);
-    info->origin = origin;
-    return TU_OK;
-}
-
 static tu_status open_mapped(const char *path, int64_t window, mapping *map, tu__arena *arena,
                              tu_dataset **dataset) {
     const char *text = NULL;
@@ -193,7 +183,7 @@ static tu_status open_mapped(const char *path, int64_t window, mapping *map, tu_
     TU_TRY(tu__json_parse(arena, path, text, length, &object));
     if (!read_description(arena, object, &info))
         return corrupt(path, "the description lacks a member or has an invalid one");
-    TU_TRY(set_origin(arena, path, &info));
+    TU_TRY(tu__dataset_set_origin(arena, path, &info));
     TU_TRY(tu__dataset_check(&info, &map->image_bytes));
     TU_TRY(locate_sections(path, map, &info, (size_t)(text - (const char *)map->bytes)));
     TU_TRY(tu__check_mapping(&map->file, path));

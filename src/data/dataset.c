@@ -146,6 +146,15 @@ tu_status tu__dataset_notice(tu_dataset *dataset, const char *notice) {
     return dataset->info.notice ? TU_OK : TU_NO_MEMORY;
 }
 
+tu_status tu__dataset_set_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
+    size_t size = strlen(info->origin) + strlen(path) + sizeof ", in ";
+    char *origin = tu__arena_alloc(arena, size);
+    if (!origin) return TU_NO_MEMORY;
+    snprintf(origin, size, "%s, in %s", info->origin, path);
+    info->origin = origin;
+    return TU_OK;
+}
+
 void tu_dataset_free(tu_dataset *dataset) {
     if (!dataset) return;
     if (dataset->close) dataset->close(dataset->context);

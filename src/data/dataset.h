@@ -63,6 +63,9 @@ static inline bool tu__has_pictures(const tu_dataset_info *info) {
 /* Returns the number of indices of a split that can be read: its samples, or the tokens at which a window starts. */
 int64_t tu__dataset_indices(const tu_dataset *dataset, tu_split split);
 
+/* Adds the path of the file that a data set was converted to to `info->origin`, which is shown to users. */
+tu_status tu__dataset_set_origin(tu__arena *arena, const char *path, tu_dataset_info *info);
+
 /* Sets the notice of a data set (tu_dataset_info.notice) to a copy; "" does nothing. */
 tu_status tu__dataset_notice(tu_dataset *dataset, const char *notice);
 
