@@ -410,6 +410,11 @@ const tu__model_bound *tu__model_file_bound(const tu__model_file *file, const ch
     return NULL;
 }
 
+tu_status tu__model_file_intact(const tu__model_file *file) {
+    const contents *c = file->contents;
+    return tu__check_mapping(&c->mapping, c->name);
+}
+
 tu_status tu__model_file_check_digests(const tu__model_file *file) {
     const contents *c = file->contents;
     const char *damaged = find_damaged(c);

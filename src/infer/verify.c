@@ -228,7 +228,8 @@ static tu_status verify(verifier *v, const char *path) {
     v->result.samples = v->file.golden_count;
     v->result.tensors = (int64_t)(v->file.variable_count + v->file.input_count + v->file.output_count + 1);
     v->result.bytes = v->file.bytes;
-    return v->options.devices ? verify_listed(v) : verify_found(v);
+    TU_TRY(v->options.devices ? verify_listed(v) : verify_found(v));
+    return tu__model_file_intact(&v->file);
 }
 
 tu_status tu_model_verify_with(const char *path, tu_verify_result *result, const tu_verify_options *options) {

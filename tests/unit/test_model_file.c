@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/sha256.h"
+#include "infer/model.h"
 #include "infer/model_parts.h"
 #include "temp_folder.h"
 
@@ -162,6 +164,28 @@ static void a_truncated_file_is_refused_at_every_length(void **state) {
         free(copy);
     }
     free(b.data);
+}
+
+/* The file is intact when it is opened, and shorter when the weights are read. */
+static void a_file_that_is_truncated_while_it_is_loaded_is_refused(void **state) {
+    (void)state;
+    small_model m;
+    folder f = new_folder("a.model");
+    tu__model_file file;
+    tu_model *model = NULL;
+    small_model_new(&m);
+    assert_int_equal(tu__model_file_save(f.file, &m.parts), TU_OK);
+    small_model_free(&m);
+    int64_t live = tu__alloc_live();
+    assert_int_equal(tu__model_file_open(f.file, &file), TU_OK);
+    assert_int_equal(truncate(f.file, 100), 0);
+    const tu_model_options options = {.struct_size = sizeof options, .devices = "cpu:0", .max_batch = 1};
+    assert_int_equal(tu__model_from_file(&file, &options, &model), TU_IO);
+    assert_null(model);
+    assert_non_null(strstr(tu_message(), "was truncated while it was in use"));
+    tu__model_file_close(&file);
+    assert_int_equal(tu__alloc_live(), live);
+    remove_folder(&f);
 }
 
 /* Returns the offset of the tensor's data in the file. */
@@ -579,6 +603,7 @@ int main(void) {
         cmocka_unit_test(a_file_is_a_safetensors_file_whose_last_tensor_is_its_digest),
         cmocka_unit_test(a_file_with_any_flipped_bit_is_refused),
         cmocka_unit_test(a_truncated_file_is_refused_at_every_length),
+        cmocka_unit_test(a_file_that_is_truncated_while_it_is_loaded_is_refused),
         cmocka_unit_test(a_damaged_tensor_is_named),
         cmocka_unit_test(every_failed_allocation_is_reported),
         cmocka_unit_test(variables_and_golden_samples_must_be_those_of_the_graph),
