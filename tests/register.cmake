@@ -23,6 +23,7 @@ set(TUTTI_HEAVY_TESTS
   bench_on_hosts        # test_group_kinds has the collectives, in threads
   cli_bench             # cli_train runs the same steps
   cuda_convolutions     # kernels are not instrumented; cases_on_emulated_gpu covers the host code
+  cuda_model_convolutions
   cuda_folds
   cuda_whole_networks
   hung_gpu              # test_hung_gpu tests the same, in one process
@@ -31,6 +32,7 @@ set(TUTTI_HEAVY_TESTS
   train_on_ranks        # test_group_kinds has the collectives, in threads
   training_digests
   test_cpu_conv         # cases_on_cpu_with_1 has smaller ones
+  test_cpu_tiles
   test_cpu_fusion)      # cases_on_cpu_with_1 covers smaller graphs
 
 if(TUTTI_SANITIZE MATCHES thread)
