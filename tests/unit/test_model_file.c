@@ -249,6 +249,54 @@ static void every_failed_allocation_is_reported(void **state) {
     remove_folder(&f);
 }
 
+static tu_status load_and_run(const char *path) {
+    tu_model *model;
+    const uint8_t images[3 * SMALL_PIXELS] = {1, 2, 3};
+    float probabilities[3 * SMALL_LABELS];
+    tu_status status =
+        tu_model_load(path, &model, .devices = "cpu:0", .threads = 1, .max_batch = 2, .sessions = 2);
+    if (status != TU_OK) {
+        assert_null(model);
+        return status;
+    }
+    status = tu_model_run(model, 3, images, probabilities);
+    tu_model_free(model);
+    return status;
+}
+
+static tu_status verify(const char *path) {
+    tu_verify_result result = TU_SIZED(tu_verify_result);
+    tu_status status = tu_model_verify(path, &result, .devices = "cpu:0,ref", .threads = 1);
+    if (status == TU_OK) assert_int_equal(result.failed, 0);
+    return status;
+}
+
+/* Every single one, from opening the file to the last answer. */
+static void every_failed_allocation_of_loading_and_running_is_reported(void **state) {
+    (void)state;
+    static tu_status (*const functions[])(const char *path) = {load_and_run, verify};
+    folder f = new_folder("a.model");
+    small_model m;
+    small_model_new(&m);
+    assert_int_equal(tu__model_file_save(f.file, &m.parts), TU_OK);
+    small_model_free(&m);
+    for (int i = 0; i < 2; i++) {
+        if (functions[i](f.file) != TU_OK) fail_msg("%s", tu_message());
+        int64_t live = tu__alloc_live();
+        uint64_t n = 1;
+        for (tu_status status = TU_NO_MEMORY; status != TU_OK; n++) {
+            tu__alloc_fail_at(n);
+            status = functions[i](f.file);
+            tu__alloc_fail_at(0);
+            if (status != TU_OK && status != TU_NO_MEMORY)
+                fail_msg("allocation %d fails: status %d: %s", (int)n, (int)status, tu_message());
+            assert_int_equal(tu__alloc_live(), live);
+        }
+        assert_true(n > 100);
+    }
+    remove_folder(&f);
+}
+
 /* ---- Hostile files: intact, with correct digests, but with other contents ---- */
 
 enum { MOST = 16 };
@@ -606,6 +654,7 @@ int main(void) {
         cmocka_unit_test(a_file_that_is_truncated_while_it_is_loaded_is_refused),
         cmocka_unit_test(a_damaged_tensor_is_named),
         cmocka_unit_test(every_failed_allocation_is_reported),
+        cmocka_unit_test(every_failed_allocation_of_loading_and_running_is_reported),
         cmocka_unit_test(variables_and_golden_samples_must_be_those_of_the_graph),
         cmocka_unit_test(a_graph_that_is_not_for_inference_is_refused),
         cmocka_unit_test(metadata_must_be_complete_and_consistent),
