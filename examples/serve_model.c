@@ -91,6 +91,7 @@ static void *work(void *context) {
         bool goes_on = set_connection(worker, -1);
         if (connection >= 0) close(connection);
         if (!goes_on) return NULL;
+        if (connection < 0) usleep(10000); /* too many open files, for example: others may be closed soon */
     }
 }
 

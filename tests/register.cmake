@@ -26,6 +26,7 @@ set(TUTTI_HEAVY_TESTS
   cli_train             # test_training, test_resume and test_ensemble have the trainings
   cli_tune              # test_study has the studies, test_stacked_members the trials
   cuda_convolutions     # kernels are not instrumented; cases_on_emulated_gpu covers the host code
+  cuda_model_convolutions
   cuda_folds
   cuda_models
   cuda_whole_networks
@@ -35,6 +36,7 @@ set(TUTTI_HEAVY_TESTS
   train_on_ranks        # test_group_kinds has the collectives, in threads
   training_digests
   test_cpu_conv         # cases_on_cpu_sampled has smaller ones
+  test_cpu_tiles
   test_cpu_fusion)      # cases_on_cpu_sampled covers smaller graphs
 
 if(TUTTI_SANITIZE MATCHES thread)

@@ -142,9 +142,9 @@ tu_status tu__check_mapping(const tu__mapped_file *file, const char *name) {
 
 void tu__unmap_file(tu__mapped_file *file) {
     if (file->bytes && file->slot >= 0) {
+        atomic_store(&slots[file->slot].begin, 0); /* first: another thread may get the address at once */
         munmap(file->bytes, file->size);
         close(file->fd);
-        atomic_store(&slots[file->slot].begin, 0);
     } else {
         tu__free(file->bytes);
     }

@@ -54,18 +54,34 @@ static void sort_top_classes(const struct prediction *p) {
     }
 }
 
+static bool continues_character(char byte) {
+    return ((unsigned char)byte & 0xC0) == 0x80; /* UTF-8 */
+}
+
+/* Prints the first LONGEST_NAME characters of a name, and spaces up to `width`; returns its width. Without a stream it only
+ * measures. */
+static int put_name(FILE *out, const char *name, int width) {
+    int characters = 0;
+    size_t length = 0;
+    for (; name[length] && (characters < LONGEST_NAME || continues_character(name[length])); length++)
+        characters += !continues_character(name[length]);
+    if (out) fprintf(out, "%.*s%*s", (int)length, name, width > characters ? width - characters : 0, "");
+    return characters;
+}
+
 static void print_text(const struct prediction *p, const char *file) {
     int width = 1;
     for (int64_t i = 0; i < p->top; i++) {
-        int length = (int)strnlen(p->names[p->order[i]], LONGEST_NAME);
-        if (length > width) width = length;
+        int characters = put_name(NULL, p->names[p->order[i]], 0);
+        if (characters > width) width = characters;
     }
     printf("%s\n", file);
     for (int64_t i = 0; i < p->top; i++) {
         float probability = p->probabilities[p->order[i]];
         int bar = (int)lround(BAR_WIDTH * (double)probability);
-        printf("  %-*.*s  %5.1f%%  %.*s\n", width, width, p->names[p->order[i]], 100 * (double)probability,
-               bar, "##############################");
+        fputs("  ", stdout);
+        put_name(stdout, p->names[p->order[i]], width);
+        printf("  %5.1f%%  %.*s\n", 100 * (double)probability, bar, "##############################");
     }
 }
 

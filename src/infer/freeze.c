@@ -13,23 +13,30 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "graph/names.h"
 #include "pass/pass.h"
 
-static const tu__named_tensor *find_variable(const char *name, size_t count,
-                                             const tu__named_tensor *variables) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(variables[i].name, name) == 0) return &variables[i];
-    return NULL;
+/* The values of variables, by name. */
+typedef struct variable_values {
+    const tu__named_tensor *variables;
+    tu__name_table *names;
+} variable_values;
+
+static tu_status index_variables(size_t count, const tu__named_tensor *variables, variable_values *values) {
+    *values = (variable_values){variables, tu__names_new()};
+    if (!values->names) return TU_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) TU_TRY(tu__names_add(values->names, variables[i].name, (uint32_t)i));
+    return TU_OK;
 }
 
 /* Makes the constant that replaces a variable. */
-static tu_status replace_variable(tu__rewrite *r, const tu__node *node, size_t count,
-                                  const tu__named_tensor *variables) {
-    const tu__named_tensor *variable = find_variable(node->name, count, variables);
+static tu_status replace_variable(tu__rewrite *r, const tu__node *node, const variable_values *values) {
     tu_type type = node->outputs[0];
-    if (!variable)
+    uint32_t index;
+    if (!tu__names_find(values->names, node->name, &index))
         return tu_fail(TU_NOT_FOUND, "there is no value for variable '%s' %s", node->name,
                        tu__type_string(type));
+    const tu__named_tensor *variable = &values->variables[index];
     if (variable->type.dtype != type.dtype || !tu_shape_equal(variable->type.shape, type.shape))
         return tu_fail(TU_INVALID, "variable '%s' is %s: expected %s", node->name,
                        tu__type_string(variable->type), tu__type_string(type));
@@ -55,7 +62,7 @@ static tu_status check_operation(const tu__node *node) {
                    node->op->name, node->name);
 }
 
-static tu_status replace_variables(tu__unit *unit, size_t count, const tu__named_tensor *variables) {
+static tu_status replace_variables(tu__unit *unit, const variable_values *values) {
     tu__rewrite r;
     TU_TRY(tu__rewrite_begin(&r, unit->graph));
     tu_status status = TU_OK;
@@ -63,7 +70,7 @@ static tu_status replace_variables(tu__unit *unit, size_t count, const tu__named
         const tu__node *node = unit->graph->nodes[i];
         status = check_operation(node);
         if (status == TU_OK)
-            status = node->op->code == TU__OP_VARIABLE ? replace_variable(&r, node, count, variables)
+            status = node->op->code == TU__OP_VARIABLE ? replace_variable(&r, node, values)
                                                        : tu__rewrite_copy(&r, node);
     }
     if (status == TU_OK) return tu__rewrite_finish(&r, unit);
@@ -72,8 +79,12 @@ static tu_status replace_variables(tu__unit *unit, size_t count, const tu__named
 }
 
 static tu_status freeze_unit(tu__unit *unit, size_t count, const tu__named_tensor *variables) {
+    variable_values values;
     TU_TRY(tu__unit_drop_dead(unit));
-    TU_TRY(replace_variables(unit, count, variables));
+    tu_status status = index_variables(count, variables, &values);
+    if (status == TU_OK) status = replace_variables(unit, &values);
+    tu__names_free(values.names);
+    TU_TRY(status);
     TU_TRY(tu__pass_simplify(unit));
     TU_TRY(tu__fold_scales(unit));
     TU_TRY(tu__pass_precision(unit));

@@ -50,6 +50,9 @@ TU__SHARED tu_status tu__model_file_open(const char *path, tu__model_file *file)
 /* The same for bytes that outlive the result; `name` is for messages. */
 tu_status tu__model_file_parse(const char *name, const void *bytes, size_t size, tu__model_file *file);
 TU__SHARED void tu__model_file_close(tu__model_file *file);
+/* Fails if the file was truncated since it was opened: then some numbers that were read from it may be zeros. Call it after
+ * the last read. */
+TU__SHARED tu_status tu__model_file_intact(const tu__model_file *file);
 /* Fails unless the data of each tensor have the digest in the metadata. (Opening has compared the digest of the whole file,
  * which the digests of the tensors can only explain.) */
 TU__SHARED tu_status tu__model_file_check_digests(const tu__model_file *file);

@@ -339,13 +339,16 @@ static tu_status check_header(const contents *c, const unsigned char *bytes, siz
         length = length << 8 | bytes[i];
     if (length <= MAX_HEADER) return TU_OK;
     return tu_fail(TU_CORRUPT,
-                   "'%s' is not a model file: its header has %" PRIu64 " bytes, expected at most %d", c->name,
-                   length, MAX_HEADER);
+                   "'%s' is not a model file: its header has %" PRIu64
+                   " bytes, expected at most %d; 'tutti export' writes model files",
+                   c->name, length, MAX_HEADER);
 }
 
 static tu_status read_file(contents *c, const unsigned char *bytes, size_t size, tu__model_file *file) {
     TU_TRY(check_header(c, bytes, size));
-    TU_TRY(tu__safetensors_parse(c->name, bytes, size, &c->tensors));
+    tu_status status = tu__safetensors_parse(c->name, bytes, size, &c->tensors);
+    if (status == TU_CORRUPT) return tu_fail(status, "%s: copy or export it again", tu_message());
+    TU_TRY(status);
     TU_TRY(check_digest(c, bytes));
     file->bytes = size;
     file->digest = c->digest;
@@ -408,6 +411,11 @@ const tu__model_bound *tu__model_file_bound(const tu__model_file *file, const ch
         if (strcmp(file->bounds[i].output, output) == 0 && strcmp(file->bounds[i].precision, precision) == 0)
             return &file->bounds[i];
     return NULL;
+}
+
+tu_status tu__model_file_intact(const tu__model_file *file) {
+    const contents *c = file->contents;
+    return tu__check_mapping(&c->mapping, c->name);
 }
 
 tu_status tu__model_file_check_digests(const tu__model_file *file) {

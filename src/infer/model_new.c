@@ -199,6 +199,7 @@ static tu_status copy_texts(tu_model *m, const tu__model_file *file) {
 tu_status tu__model_from_file(const tu__model_file *file, const tu_model_options *options, tu_model **model) {
     TU_TRY(make_model(file->graph, file->variable_count, file->variables, options, model));
     tu_status status = copy_texts(*model, file);
+    if (status == TU_OK) status = tu__model_file_intact(file);
     if (status == TU_OK) return TU_OK;
     tu_model_free(*model);
     *model = NULL;

@@ -1,4 +1,5 @@
 /* Weights of a layer as i8, symmetric, with a scale per output channel; the bias in units of the sums. */
+#include <inttypes.h>
 #include <math.h>
 
 #include "base/number.h"
@@ -27,14 +28,32 @@ static double bias_of(const tu_graph *graph, const tu__layer *layer, int64_t cha
     return (double)((const float *)graph->nodes[add->inputs[constant].node]->data)[channel];
 }
 
-/* Returns the scale of a channel: its largest weight becomes 127. It is larger if the bias would not fit in 2^30 units
- * of the sums. */
-static double scale_of(const weights *w, int64_t channel, double bias, double input_scale) {
-    double largest = 0;
-    for (int64_t i = 0; i < w->per_channel; i++)
-        largest = fmax(largest, fabs((double)w->data[channel * w->channel_step + i * w->step]));
-    const double scale = fmax(largest / INT8_MAX, fabs(bias) / (input_scale * 0x1p30));
+/* Returns the largest bias, in units of the sums, with which no sum of so many products overflows i32. */
+static double largest_bias(int64_t terms) {
+    return fmin(0x1p30, (double)INT32_MAX - 1 - (double)terms * UINT8_MAX * INT8_MAX);
+}
+
+/* Returns the scale of a channel: its largest weight becomes 127. It is larger if the bias would be too large. */
+static double scale_of(const weights *w, double largest, double bias, double input_scale) {
+    const double scale = fmax(largest / INT8_MAX, fabs(bias) / (input_scale * largest_bias(w->per_channel)));
     return scale > 0 ? scale : 1;
+}
+
+/* Sets the largest absolute weight of a channel. Fails if a number is not finite: it has no int8 value. */
+static tu_status find_largest(const tu__node *product, const weights *w, int64_t channel, double bias,
+                              double *largest) {
+    bool is_finite = isfinite(bias);
+    *largest = 0;
+    for (int64_t i = 0; i < w->per_channel; i++) {
+        const double weight = (double)w->data[channel * w->channel_step + i * w->step];
+        is_finite = is_finite && isfinite(weight);
+        *largest = fmax(*largest, fabs(weight));
+    }
+    if (is_finite) return TU_OK;
+    return tu_fail(TU_NUMERIC,
+                   "layer '%s' cannot be quantized: a weight or the bias of channel %" PRId64
+                   " is not finite: choose another checkpoint",
+                   product->name, channel);
 }
 
 /* The result of a product is [k, channels], and of a convolution [channels, ...], whatever the order of the f32
@@ -55,7 +74,10 @@ tu_status tu__quantize_weights(const tu_graph *graph, const tu__layer *layer, do
     q->bias = tu__arena_alloc(arena, (size_t)w.channels * sizeof *q->bias);
     if (!q->weights || !q->scales || !q->bias) return TU_NO_MEMORY;
     for (int64_t c = 0; c < w.channels; c++) {
-        const double bias = bias_of(graph, layer, c), scale = scale_of(&w, c, bias, input_scale);
+        const double bias = bias_of(graph, layer, c);
+        double largest;
+        TU_TRY(find_largest(product, &w, c, bias, &largest));
+        const double scale = scale_of(&w, largest, bias, input_scale);
         q->scales[c] = scale;
         q->bias[c] = (int32_t)nearbyint(bias / (input_scale * scale));
         for (int64_t i = 0; i < w.per_channel; i++) {

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "device/device.h"
 #include "graph/graph.h"
 #include "infer/golden.h"
 #include "infer/model.h"
@@ -200,11 +201,21 @@ static tu_status check_list(const char *list) {
     return TU_OK;
 }
 
+/* Fails if a device that the caller named cannot be used: that is no finding about the file. */
+static tu_status check_device(const char *name) {
+    tu__device *devices[TU__MAX_DEVICES];
+    size_t count;
+    TU_TRY(tu__devices_open(name, NULL, TU__MAX_DEVICES, devices, &count));
+    tu__devices_close(count, devices);
+    return TU_OK;
+}
+
 static tu_status verify_listed(verifier *v) {
     TU_TRY(check_list(v->options.devices));
     for (const char *rest = v->options.devices; rest;) {
         char name[MAX_DEVICE_NAME];
         rest = next_name(rest, name);
+        TU_TRY(check_device(name));
         TU_TRY(verify_device(v, name));
     }
     return TU_OK;
@@ -228,7 +239,8 @@ static tu_status verify(verifier *v, const char *path) {
     v->result.samples = v->file.golden_count;
     v->result.tensors = (int64_t)(v->file.variable_count + v->file.input_count + v->file.output_count + 1);
     v->result.bytes = v->file.bytes;
-    return v->options.devices ? verify_listed(v) : verify_found(v);
+    TU_TRY(v->options.devices ? verify_listed(v) : verify_found(v));
+    return tu__model_file_intact(&v->file);
 }
 
 tu_status tu_model_verify_with(const char *path, tu_verify_result *result, const tu_verify_options *options) {

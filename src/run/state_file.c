@@ -249,6 +249,7 @@ static tu_status load_state(tu_state *state, const char *path, const tu_state_lo
         report = tu__load_report_new(path);
         status = report ? load_tensors(&file, path, state, &o, report) : TU_NO_MEMORY;
     }
+    if (status == TU_OK) status = tu__safetensors_intact(&file); /* else some variables may be zeros */
     tu__safetensors_close(&file);
     if (o.report)
         *o.report = report;

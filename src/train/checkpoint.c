@@ -162,6 +162,7 @@ tu_status tu__checkpoint_load(const char *folder, const char *name, const tu__ru
     tu__safetensors file;
     TU_TRY(tu__safetensors_open_in(folder, name, &file));
     tu_status status = load_tensors(&file, tu__file_path(folder, name).text, config, state, progress);
+    if (status == TU_OK) status = tu__safetensors_intact(&file);
     tu__safetensors_close(&file);
     return status;
 }

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/sized.h"
+#include "base/utf8.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "infer/average_members.h"
@@ -390,10 +391,21 @@ static tu_status check_transform(const exporter *e) {
                    e->config.dataset.name, tu__samples_name(&e->config));
 }
 
+/* Before anything is computed: texts in the file are UTF-8. */
+static tu_status check_texts(const tu_export_options *o) {
+    if (o->licence && !tu__is_utf8(o->licence, strlen(o->licence)))
+        return tu_fail(TU_INVALID,
+                       "the licence is not UTF-8: convert it, for example with iconv -f latin1 -t utf-8");
+    if (o->name && !tu__is_utf8(o->name, strlen(o->name)))
+        return tu_fail(TU_INVALID, "the name of the model is not UTF-8");
+    return TU_OK;
+}
+
 static tu_status export_run(exporter *e, const char *folder, const char *path, tu_export_result *result) {
     const tu_export_options *given = &e->options;
     const tu_trained_options o = {
         .struct_size = sizeof o, .data = given->data, .set = given->set, .offline = given->offline};
+    TU_TRY(check_texts(given));
     TU_TRY(open_networks(e, folder));
     TU_TRY(check_transform(e));
     TU_TRY(prepare_graph(e));

@@ -34,9 +34,15 @@ done
 for client in "${clients[@]}"; do wait "$client"; done
 for i in 1 2 3 4 5 6 7 8; do cmp expected "answer$i"; done
 
-# An incomplete request gets no answer, and the server goes on.
-head -c 100 samples | "$ask" socket >incomplete
+# More answers than a socket holds.
+for i in {1..1000}; do cat samples; done >many
+timeout 60 "$ask" socket <many >answers
+cmp <(for i in {1..1000}; do cat expected; done) answers
+
+# An incomplete request gets no answer, the client says so, and the server goes on.
+if head -c 100 samples | "$ask" socket >incomplete 2>message; then exit 1; fi
 [[ ! -s incomplete ]]
+[[ $(<message) == "ask_model: no answer: expected the bytes of one or more samples on standard input" ]]
 "$ask" socket <samples | cmp expected -
 kill "$server"
 wait "$server"

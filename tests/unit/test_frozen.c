@@ -241,7 +241,7 @@ static void an_epilogue_has_the_bits_of_separate_operations(void **unused) {
         }
 }
 
-/* Counts the kernels of a layer with its epilogue: all operations in one. */
+/* Counts the kernels of a layer with its epilogue: all operations in one, which also reads bias and residual. */
 static void bias_residual_and_relu_are_in_one_kernel(void **unused) {
     (void)unused;
     for (const layer *l = layers; l < layers + LAYERS; l++) {
@@ -252,6 +252,10 @@ static void bias_residual_and_relu_are_in_one_kernel(void **unused) {
         assert_int_equal(tu_program_kernel(s.program, 0, &report), TU_OK);
         assert_non_null(strstr(report.kernel, "+bias+add+relu"));
         assert_int_equal(report.node_count, 4);
+        const int64_t y = (int64_t)tu_type_bytes(tu_value_type(s.result));
+        const int64_t x = (int64_t)tu_type_bytes(tu_value_type(s.x));
+        const int64_t parameters = tu_shape_elements(weight_shape(l)) + l->out;
+        assert_int_equal(report.bytes, x + 2 * y + parameters * (int64_t)sizeof(float));
         close_subject(&s);
     }
 }

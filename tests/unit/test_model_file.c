@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/sha256.h"
+#include "infer/model.h"
 #include "infer/model_parts.h"
 #include "temp_folder.h"
 
@@ -164,6 +166,28 @@ static void a_truncated_file_is_refused_at_every_length(void **state) {
     free(b.data);
 }
 
+/* The file is intact when it is opened, and shorter when the weights are read. */
+static void a_file_that_is_truncated_while_it_is_loaded_is_refused(void **state) {
+    (void)state;
+    small_model m;
+    folder f = new_folder("a.model");
+    tu__model_file file;
+    tu_model *model = NULL;
+    small_model_new(&m);
+    assert_int_equal(tu__model_file_save(f.file, &m.parts), TU_OK);
+    small_model_free(&m);
+    int64_t live = tu__alloc_live();
+    assert_int_equal(tu__model_file_open(f.file, &file), TU_OK);
+    assert_int_equal(truncate(f.file, 100), 0);
+    const tu_model_options options = {.struct_size = sizeof options, .devices = "cpu:0", .max_batch = 1};
+    assert_int_equal(tu__model_from_file(&file, &options, &model), TU_IO);
+    assert_null(model);
+    assert_non_null(strstr(tu_message(), "was truncated while it was in use"));
+    tu__model_file_close(&file);
+    assert_int_equal(tu__alloc_live(), live);
+    remove_folder(&f);
+}
+
 /* Returns the offset of the tensor's data in the file. */
 static size_t offset_of(const bytes *b, const char *name) {
     tu__safetensors file;
@@ -222,6 +246,54 @@ static void every_failed_allocation_is_reported(void **state) {
     }
     assert_true(n > 5);
     small_model_free(&m);
+    remove_folder(&f);
+}
+
+static tu_status load_and_run(const char *path) {
+    tu_model *model;
+    const uint8_t images[3 * SMALL_PIXELS] = {1, 2, 3};
+    float probabilities[3 * SMALL_LABELS];
+    tu_status status =
+        tu_model_load(path, &model, .devices = "cpu:0", .threads = 1, .max_batch = 2, .sessions = 2);
+    if (status != TU_OK) {
+        assert_null(model);
+        return status;
+    }
+    status = tu_model_run(model, 3, images, probabilities);
+    tu_model_free(model);
+    return status;
+}
+
+static tu_status verify(const char *path) {
+    tu_verify_result result = TU_SIZED(tu_verify_result);
+    tu_status status = tu_model_verify(path, &result, .devices = "cpu:0,ref", .threads = 1);
+    if (status == TU_OK) assert_int_equal(result.failed, 0);
+    return status;
+}
+
+/* Every single one, from opening the file to the last answer. */
+static void every_failed_allocation_of_loading_and_running_is_reported(void **state) {
+    (void)state;
+    static tu_status (*const functions[])(const char *path) = {load_and_run, verify};
+    folder f = new_folder("a.model");
+    small_model m;
+    small_model_new(&m);
+    assert_int_equal(tu__model_file_save(f.file, &m.parts), TU_OK);
+    small_model_free(&m);
+    for (int i = 0; i < 2; i++) {
+        if (functions[i](f.file) != TU_OK) fail_msg("%s", tu_message());
+        int64_t live = tu__alloc_live();
+        uint64_t n = 1;
+        for (tu_status status = TU_NO_MEMORY; status != TU_OK; n++) {
+            tu__alloc_fail_at(n);
+            status = functions[i](f.file);
+            tu__alloc_fail_at(0);
+            if (status != TU_OK && status != TU_NO_MEMORY)
+                fail_msg("allocation %d fails: status %d: %s", (int)n, (int)status, tu_message());
+            assert_int_equal(tu__alloc_live(), live);
+        }
+        assert_true(n > 100);
+    }
     remove_folder(&f);
 }
 
@@ -579,8 +651,10 @@ int main(void) {
         cmocka_unit_test(a_file_is_a_safetensors_file_whose_last_tensor_is_its_digest),
         cmocka_unit_test(a_file_with_any_flipped_bit_is_refused),
         cmocka_unit_test(a_truncated_file_is_refused_at_every_length),
+        cmocka_unit_test(a_file_that_is_truncated_while_it_is_loaded_is_refused),
         cmocka_unit_test(a_damaged_tensor_is_named),
         cmocka_unit_test(every_failed_allocation_is_reported),
+        cmocka_unit_test(every_failed_allocation_of_loading_and_running_is_reported),
         cmocka_unit_test(variables_and_golden_samples_must_be_those_of_the_graph),
         cmocka_unit_test(a_graph_that_is_not_for_inference_is_refused),
         cmocka_unit_test(metadata_must_be_complete_and_consistent),

@@ -412,6 +412,75 @@ static void failing_allocations_are_reported(void **unused) {
     free_subject(&s);
 }
 
+/* A layer with as many terms as a sum may have, all equal, and a bias that fills i32 if its unit follows the weights. */
+static void sums_with_a_large_bias_do_not_overflow(void **state) {
+    (void)state;
+    enum { TERMS = 1 << 16 };
+    static float ones[TERMS], weights[TERMS];
+    const float bias[1] = {30000};
+    tu_graph *graph = new_graph(), *frozen, *quantized_graph;
+    tu__quantizer *quantizer;
+    for (int i = 0; i < TERMS; i++) ones[i] = weights[i] = 1;
+    const tu_value x = tu_batch_input(graph, "x", TU_F32, TU_SHAPE(1, TERMS));
+    const tu_value w = tu_constant(graph, TU_F32, TU_SHAPE(TERMS, 1), weights);
+    tu_output(tu_add(tu_matmul(x, w), tu_constant(graph, TU_F32, TU_SHAPE(1), bias)), "y");
+    assert_int_equal(tu_graph_status(graph), TU_OK);
+    assert_int_equal(tu__freeze(graph, 0, NULL, TU__PRECISION_AS_BUILT, &frozen), TU_OK);
+    assert_int_equal(tu__quantizer_new(frozen, &quantizer), TU_OK);
+    const tu_feed feed = {tu__value(frozen, input_of(frozen)->id, 0), ones};
+    assert_int_equal(tu__quantizer_calibrate(quantizer, 1, &feed), TU_OK);
+    const tu__node *product = NULL;
+    for (uint32_t i = 0; i < frozen->node_count; i++)
+        if (frozen->nodes[i]->op->code == TU__OP_MATMUL) product = frozen->nodes[i];
+    assert_non_null(product);
+    tu__quantized_weights q;
+    tu__arena arena = {.purpose = "a test"};
+    assert_int_equal(tu__quantize_weights(frozen, &quantizer->layers[0], 1.0 / 255, &arena, &q), TU_OK);
+    int64_t sum = q.bias[0];
+    for (int i = 0; i < TERMS; i++) sum += (int64_t)UINT8_MAX * q.weights[i];
+    assert_true(sum <= INT32_MAX);
+    assert_true(fabs((double)sum * q.scales[0] / 255 / (TERMS + 30000.0) - 1) < 0.1);
+    assert_int_equal(tu__quantizer_build(quantizer, TU__MIN_MAX, NULL, &quantized_graph), TU_OK);
+    tu__arena_free(&arena);
+    tu_graph_free(quantized_graph);
+    tu__quantizer_free(quantizer);
+    tu_graph_free(frozen);
+    tu_graph_free(graph);
+}
+
+/* Returns the status of quantizing a layer with this weight and bias. */
+static tu_status quantize_numbers(float weight, float bias) {
+    const float weights[2] = {1, weight}, biases[1] = {bias}, images[2] = {1, 2};
+    tu_graph *graph = new_graph(), *frozen, *result = NULL;
+    tu__quantizer *quantizer;
+    const tu_value x = tu_batch_input(graph, "x", TU_F32, TU_SHAPE(1, 2));
+    const tu_value w = tu_constant(graph, TU_F32, TU_SHAPE(2, 1), weights);
+    tu_output(tu_relu(tu_add(tu_matmul(x, w), tu_constant(graph, TU_F32, TU_SHAPE(1), biases))), "y");
+    assert_int_equal(tu__freeze(graph, 0, NULL, TU__PRECISION_AS_BUILT, &frozen), TU_OK);
+    assert_int_equal(tu__quantizer_new(frozen, &quantizer), TU_OK);
+    const tu_feed feed = {tu__value(frozen, input_of(frozen)->id, 0), images};
+    assert_int_equal(tu__quantizer_calibrate(quantizer, 1, &feed), TU_OK);
+    const tu_status status = tu__quantizer_build(quantizer, TU__MIN_MAX, NULL, &result);
+    tu_graph_free(result);
+    tu__quantizer_free(quantizer);
+    tu_graph_free(frozen);
+    tu_graph_free(graph);
+    return status;
+}
+
+static void numbers_that_are_not_finite_are_refused(void **state) {
+    (void)state;
+    const int64_t live = tu__alloc_live();
+    assert_int_equal(quantize_numbers(1, 1), TU_OK);
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(quantize_numbers(bad[i], 1), TU_NUMERIC);
+        assert_int_equal(quantize_numbers(1, bad[i]), TU_NUMERIC);
+        assert_non_null(strstr(tu_message(), "cannot be quantized: a weight or the bias of channel 0"));
+    }
+    assert_int_equal(tu__alloc_live(), live);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_are_quantized),
@@ -422,6 +491,8 @@ int main(void) {
         cmocka_unit_test(the_range_contains_zero),
         cmocka_unit_test(thawing_and_freezing_changes_nothing),
         cmocka_unit_test(programs_share_packed_weights),
+        cmocka_unit_test(sums_with_a_large_bias_do_not_overflow),
+        cmocka_unit_test(numbers_that_are_not_finite_are_refused),
         cmocka_unit_test(a_graph_without_layers_is_refused),
         cmocka_unit_test(building_needs_a_calibration),
         cmocka_unit_test(failing_allocations_are_reported),

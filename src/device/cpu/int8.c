@@ -92,6 +92,15 @@ static tu_status pack_constant(const tu__selection *s, const tu__node *node, int
     return TU_OK;
 }
 
+/* Counts the u8 result and the operands of the requantization instead of the sums, which stay in the cache. */
+static void count_requantized_bytes(tu__kernel *k, const tu__selection *s, const tu__node *sums,
+                                    const tu__node *requantization) {
+    k->bytes_moved += (int64_t)tu_type_bytes(requantization->outputs[0]);
+    k->bytes_moved -= (int64_t)tu_type_bytes(sums->outputs[0]);
+    for (uint32_t i = 1; i < requantization->input_count; i++)
+        k->bytes_moved += (int64_t)tu_type_bytes(cpu_input_type(s, requantization, i));
+}
+
 static tu_status add_operands(tu__kernel *k, const tu__node *node, const tu__node *requantization) {
     const int8_data *d = k->data;
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
@@ -131,6 +140,7 @@ static tu_status lower_int8(tu__selection *s, const tu__node *node, const cpu_co
     k->resident_bytes = d->packed ? filter_bytes : 0;
     cpu_kernel_set_costs(k, s, node);
     if (requantization) {
+        count_requantized_bytes(k, s, node, requantization);
         TU_TRY(tu__kernel_add_node(k, requantization));
         tu__mark_done(s, requantization);
     }

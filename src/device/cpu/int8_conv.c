@@ -229,6 +229,7 @@ static char *copy_pixels(const cpu_int8_conv *p, int64_t count, const uint8_t *f
     return to + count * p->pixel_bytes;
 }
 
+/* The word after the last pixel, which a tile may multiply by weights of zero, is cleared: memory checkers would report it. */
 static void copy_image(const cpu_int8_conv *p, const uint8_t *image, unit u, char *to) {
     const tu__windows *w = &p->shape.windows;
     const int64_t *size = p->shape.x_size;
@@ -242,6 +243,7 @@ static void copy_image(const cpu_int8_conv *p, const uint8_t *image, unit u, cha
         to = copy_pixels(p, size[1], image + row * size[1] * p->shape.x_channels, to);
         to = copy_pixels(p, w->pad[3], NULL, to);
     }
+    memset(to, 0, CPU_INT8_WORD);
 }
 
 /* Returns the address of the unit's first pixel, in x or in the scratch memory. */

@@ -298,7 +298,6 @@ tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     d->relu = epilogue.relu;
     d->saves_factors = d->relu && !d->has_addend;
     size_t factors = 2 * (size_t)d->width * sizeof(float), networks = a->members ? (size_t)a->members : 1;
-    if (d->has_addend) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     if (d->has_addend) d->members.in[3] = d->members.in[0];
     d->members.out[3] = factors;
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));

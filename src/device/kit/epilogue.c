@@ -98,6 +98,11 @@ tu__epilogue tu__epilogue_of_members(tu__selection *s, const tu__node *node, int
     return tu__epilogue_of(s, node);
 }
 
+static tu_status read_operand(tu__kernel *k, tu__edge operand) {
+    k->bytes_moved += (int64_t)tu_type_bytes(*tu__type_of(k->owner, operand));
+    return tu__kernel_read(k, operand);
+}
+
 tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *e) {
     const tu__node *const nodes[3] = {e->add, e->add_residual, e->relu};
     for (int i = 0; i < 3; i++) {
@@ -105,8 +110,8 @@ tu_status tu__kernel_add_epilogue(tu__kernel *k, const tu__epilogue *e) {
         TU_TRY(tu__kernel_add_node(k, nodes[i]));
         tu__mark_done(k->owner, nodes[i]);
     }
-    if (e->add) TU_TRY(tu__kernel_read(k, e->added));
-    return e->add_residual ? tu__kernel_read(k, e->residual) : TU_OK;
+    if (e->add) TU_TRY(read_operand(k, e->added));
+    return e->add_residual ? read_operand(k, e->residual) : TU_OK;
 }
 
 const char *tu__epilogue_name(const tu__epilogue *e, const char *const *names) {

@@ -101,6 +101,15 @@ static division choose_division(const cuda_convolution *c, const conv_small_args
     return best;
 }
 
+/* Returns the bytes of shared memory of a block: stages that are copied to, of which a block with few steps uses fewer, and
+ * then the sums. */
+static unsigned shared_bytes(int64_t steps, division d) {
+    const int64_t block_steps = divide_up(steps, d.splits);
+    const int64_t stages = (block_steps < STAGES ? block_steps : STAGES) * (ROWS + d.columns) * DEPTH * 2;
+    const int64_t sums = (int64_t)ROWS * (d.columns + PAD) * 4;
+    return (unsigned)(stages > sums ? stages : sums);
+}
+
 static conv_small_args args_of(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     conv_small_args a = {.relu = c->relu,
@@ -136,11 +145,9 @@ tu_status cuda_conv_small_new(tu__selection *s, const cuda_convolution *c, cuda_
     created->bias = c->bias, created->residual = c->residual;
     const division d = choose_division(c, &created->args, device->multiprocessors);
     int64_t tiles = divide_up(pixels_of(c), ROWS) * (c->y_channels / d.columns);
-    unsigned stages = (unsigned)(STAGES * (ROWS + d.columns) * DEPTH * 2);
-    unsigned sums = (unsigned)(ROWS * (d.columns + PAD) * 4);
     created->grid = (cuda_grid){.blocks = {(unsigned)tiles, (unsigned)d.splits},
                                 .threads = THREADS,
-                                .shared = stages > sums ? stages : sums};
+                                .shared = shared_bytes(created->args.steps, d)};
     created->function =
         cuda_request(s, "conv_small", "conv_small<%s, %d, %d>", cuda_type(c->dtype), d.columns, d.splits);
     if (!created->function) return TU_NO_MEMORY;

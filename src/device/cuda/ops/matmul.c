@@ -311,7 +311,10 @@ static tu_status add_operands(tu__kernel *k, const tu__node *node, const epilogu
     TU_TRY(fuse_node(k, e->covered[1]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    if (e->has_bias) TU_TRY(tu__kernel_read(k, e->bias));
+    if (e->has_bias) {
+        k->bytes_moved += (int64_t)tu_type_bytes(type_of(k->owner, e->bias));
+        TU_TRY(tu__kernel_read(k, e->bias));
+    }
     return tu__kernel_write(k, e->result, -1);
 }
 

@@ -231,7 +231,6 @@ tu_status cuda_lower_batch_norm(tu__selection *s, const tu__node *node) {
     d->adds_residual = epilogue.add;
     d->relu = epilogue.relu;
     d->saves_for_gradient = d->relu && tu__norm_relu_has_gradient(s, &epilogue);
-    if (d->adds_residual) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     TU_TRY(request_batch(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(tu__kernel_add_epilogue(k, &epilogue));
