@@ -38,7 +38,7 @@ for n in 2 4; do
     mebibytes=${MEBIBYTES:-64}
     ((n == 4)) && [[ $mebibytes == 64 ]] && mebibytes=1.1
     echo "== sums of $n processes =="
-    ranks $n "$build/tests/group_sums" "$mebibytes" ${2:+"$2"} || { echo "FAILED  sums of $n processes: status $?"; failed=1; }
+    ranks $n "$build/tests/process_collectives" "$mebibytes" ${2:+"$2"} || { echo "FAILED  sums of $n processes: status $?"; failed=1; }
 done
 
 # ---- A rank dies ----
