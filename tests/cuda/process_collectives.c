@@ -1,12 +1,12 @@
 /* Collectives over the GPUs of several processes (build_collective with `processes`), compared with host memory: kinds x
  * element types x sizes, in place and not, one value and several, one and two GPUs per process.
  *
- *     mpirun -n 4 build/release/tests/process_collectives [MEBIBYTES [emulated]]
+ *     mpirun -n 4 build/release/tests/process_collectives [MEBIBYTES [real|emulated [TYPE]]]
  *
  * Prints a table for each kind; exits with 1 if any byte differs. MEBIBYTES is the largest size of an input or result (default
  * 64). All processes use parts of one GPU. Integers are exact, whatever the order of additions; for random numbers the bits must
  * be those of the sum in host memory, pairwise in the order of ranks, also if bf16 and f16 are rounded after each host
- * (node_size). */
+ * (node_size). TYPE selects one type. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +29,7 @@ static struct {
     tu__device *devices[MAX_LOCAL];
     tu_queue *queue;
     uint64_t differences;
+    const char *only_type; /* NULL: all */
 } run;
 
 static void must(tu_status status) {
@@ -118,6 +119,7 @@ static double value_of(const collective_case *c, uint32_t rank, size_t element) 
 static char *new_input(const collective_case *c, uint32_t rank) {
     size_t elements = total(c, c->in);
     char *values = malloc(elements * tu_dtype_size(c->dtype) + 64);
+#pragma omp parallel for if (elements > 4 << 20)
     for (size_t i = 0; i < elements; i++) tu__store(c->dtype, values, (int64_t)i, value_of(c, rank, i));
     return values;
 }
@@ -317,13 +319,18 @@ static uint64_t run_cases(tu__collective_kind kind, tu_dtype dtype, size_t bytes
     return sum;
 }
 
+static bool is_selected(tu__collective_kind kind, tu_dtype dtype) {
+    if (run.only_type && strcmp(run.only_type, tu_dtype_name(dtype)) != 0) return false;
+    return !is_sum(kind) || tu_dtype_is_float(dtype);
+}
+
 static uint64_t run_size(tu__collective_kind kind, size_t bytes) {
     uint64_t failures = 0;
     bool prints = run.processes.rank == 0;
     if (prints) printf("%10zu", bytes);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         double ms;
-        if (is_sum(kind) && !tu_dtype_is_float(types[t])) continue;
+        if (!is_selected(kind, types[t])) continue;
         uint64_t differences = run_cases(kind, types[t], bytes, &ms);
         if (prints && differences) printf("  %llu DIFFER", (unsigned long long)differences);
         if (prints && !differences) printf("  %6.2f ms", ms);
@@ -337,7 +344,7 @@ static uint64_t run_size(tu__collective_kind kind, size_t bytes) {
 static void print_title(tu__collective_kind kind) {
     printf("%s, milliseconds\n     bytes", tu__collective_name(kind));
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
-        if (!is_sum(kind) || tu_dtype_is_float(types[t])) printf("  %9s", tu_dtype_name(types[t]));
+        if (is_selected(kind, types[t])) printf("  %9s", tu_dtype_name(types[t]));
     printf("\n");
 }
 
@@ -345,7 +352,7 @@ static void print_title(tu__collective_kind kind) {
 
 static uint64_t run_sizes(tu__collective_kind kind, size_t max_bytes) {
     const size_t sizes[] = {0,     8,      24,      1000,    65528,        65536,
-                            65544, 100008, 1 << 20, 4 << 20, 4 << 20 | 72, 64 << 20};
+                            65544, 100008, 1 << 20, 4 << 20, 4 << 20 | 72, 40 << 20, 64 << 20};
     uint64_t failures = 0;
     if (run.processes.rank == 0) print_title(kind);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -379,6 +386,7 @@ static uint64_t run_with(uint32_t local, size_t max_bytes) {
 int main(int argc, char **argv) {
     size_t max_bytes = (size_t)((argc > 1 ? atof(argv[1]) : 64) * (1 << 20));
     if (argc > 2 && strcmp(argv[2], "emulated") == 0) use_emulated_gpu();
+    if (argc > 3) run.only_type = argv[3];
     setenv("TUTTI_NCCL", "share", 0);
     must(tu_process_group_open(&run.group, .on_failure = end_process));
     const tu_process_group *g = run.group;

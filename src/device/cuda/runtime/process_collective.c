@@ -19,9 +19,9 @@
  *     reduce-scatter   1 per rank      all    owner  everything belongs to the owner     scatter
  *     all-gather       1 per rank      owner  all    everything belongs to the owner     gather
  *
- * Equal slices let a root send and receive as little as possible: it sends each byte of a broadcast once, and the other
- * processes pass it on. If every process is the root of as much, or with two processes, slices of others would be a
- * detour. is_sliced() decides by the bytes that the busiest process sends.
+ * With equal slices a root sends less than twice the bytes of a broadcast, since the other processes pass them on. If every
+ * process is the root of as much, or with two processes, slices of others would be a detour. is_sliced() decides by the
+ * bytes that the busiest process sends.
  *
  * The latency of an exchange matters more than the bytes of a small collective. There every process that needs a result
  * gets all values, and adds all of them:
