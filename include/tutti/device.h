@@ -308,7 +308,8 @@ typedef struct tu_list_binding {
     const tu_command_list *list;
     const tu_list_part *parts;             /* per partition */
     const tu_list_collective *collectives; /* per collective */
-    const tu_route *const *routes; /* per collective: `routes` of tu_collective; NULL: all are from all to all */
+    const tu_route *const
+        *routes; /* per collective: `routes` of tu_collective; NULL: all are from all to all */
 } tu_list_binding;
 
 typedef struct tu_submission {

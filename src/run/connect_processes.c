@@ -90,7 +90,8 @@ static const char *find_problem(const tu_program *p, bool can_route) {
     if (is_on_host(p)) return "its central device computes in host memory";
     for (uint32_t i = 0; i < p->collectives.count; i++) {
         const tu__collective *c = &p->collectives.list[i];
-        if (c->kind != TU__ALL_REDUCE && !can_route) return "its device performs no collectives other than sums";
+        if (c->kind != TU__ALL_REDUCE && !can_route)
+            return "its device performs no collectives other than sums";
         if (&p->partitions[c->members[0].partition] != first_partition(p))
             return "the program's collectives begin on several devices";
         if (!can_access_all_ranks(p, c)) return "its GPUs have no peer access to each other";

@@ -11,7 +11,7 @@ typedef struct tu__submit {    /* of one execution; its arrays are allocated whe
     tu_list_part *parts;
     tu_list_collective *collectives;
     const tu_route **routes; /* per collective */
-    uint32_t *ranks; /* partitions of the ranks of all collectives */
+    uint32_t *ranks;         /* partitions of the ranks of all collectives */
     void **fetches;
 } tu__submit;
 

@@ -64,7 +64,8 @@ static void add_inverse(const trainer *t) {
     tu_assign(m, tu_inverse(tu_add(tu_diagonal_matrix(diagonal, 0), m)));
 }
 
-static void compile(trainer *t, tu_process_group *with, const char *devices, const char *central, bool inverts) {
+static void compile(trainer *t, tu_process_group *with, const char *devices, const char *central,
+                    bool inverts) {
     tu_value loss;
     memset(t, 0, sizeof *t);
     build_graph(t, &loss);
@@ -73,8 +74,8 @@ static void compile(trainer *t, tu_process_group *with, const char *devices, con
          "evaluation");
     must(tu_add_sgd(loss, 0.5, 0.9), "optimizer");
     if (inverts) add_inverse(t);
-    must(tu_compile(t->graph, &t->step, .devices = devices, .strategy = "central", .central = central, .threads = 1,
-                    .fetch = &loss, .fetch_count = 1, .updates = true, .group = with),
+    must(tu_compile(t->graph, &t->step, .devices = devices, .strategy = "central", .central = central,
+                    .threads = 1, .fetch = &loss, .fetch_count = 1, .updates = true, .group = with),
          "step");
     must(tu_state_new(t->graph, &t->state), "state");
 }

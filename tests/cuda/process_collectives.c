@@ -147,8 +147,8 @@ static char *new_sum(const collective_case *c) {
 }
 
 /* Copies `count` elements. */
-static void copy_elements(const collective_case *c, char *to, size_t first, const char *from, size_t from_first,
-                          size_t count) {
+static void copy_elements(const collective_case *c, char *to, size_t first, const char *from,
+                          size_t from_first, size_t count) {
     size_t size = tu_dtype_size(c->dtype);
     memcpy(to + first * size, from + from_first * size, count * size);
 }
@@ -217,7 +217,8 @@ static double launch(const collective_case *c, char *const *in, char *const *out
     uint32_t portions = tu__communicator_portion_count(&communicator);
     for (uint32_t i = 0; i < portions; i++) {
         uint32_t root = tu__communicator_rank_of_portion(&communicator, i) / run.local;
-        routes[i] = (tu_route){is_sum(c->kind) ? TU_ALL_PROCESSES : root, is_sum(c->kind) ? root : TU_ALL_PROCESSES};
+        routes[i] =
+            (tu_route){is_sum(c->kind) ? TU_ALL_PROCESSES : root, is_sum(c->kind) ? root : TU_ALL_PROCESSES};
     }
     const tu_collective what = {.struct_size = sizeof what,
                                 .count = portions * communicator.combination_count,
@@ -351,8 +352,8 @@ static void print_title(tu__collective_kind kind) {
 /* ---- The program ---- */
 
 static uint64_t run_sizes(tu__collective_kind kind, size_t max_bytes) {
-    const size_t sizes[] = {0,     8,      24,      1000,    65528,        65536,
-                            65544, 100008, 1 << 20, 4 << 20, 4 << 20 | 72, 40 << 20, 64 << 20};
+    const size_t sizes[] = {0,      8,       24,      1000,         65528,    65536,   65544,
+                            100008, 1 << 20, 4 << 20, 4 << 20 | 72, 40 << 20, 64 << 20};
     uint64_t failures = 0;
     if (run.processes.rank == 0) print_title(kind);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -375,7 +376,8 @@ static uint64_t run_with(uint32_t local, size_t max_bytes) {
     must(api()->queue_new(run.devices[0]->instance, 0, &run.queue));
     uint64_t failures = 0;
     if (run.processes.rank == 0)
-        printf("%u processes with %u part%s of the GPU each\n", run.processes.size, local, local > 1 ? "s" : "");
+        printf("%u processes with %u part%s of the GPU each\n", run.processes.size, local,
+               local > 1 ? "s" : "");
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) failures += run_sizes(kinds[k], max_bytes);
     api()->queue_free(run.devices[0]->instance, run.queue);
     api()->executable_free(run.devices[0]->instance, connection);
@@ -400,7 +402,8 @@ int main(int argc, char **argv) {
                                    .progress = progress,
                                    .context = run.group};
     uint64_t failures = run_with(1, max_bytes) + run_with(2, max_bytes < 1 << 20 ? max_bytes : 1 << 20);
-    if (failures && g->info.rank == 0) printf("FAILED: %llu collectives differ\n", (unsigned long long)failures);
+    if (failures && g->info.rank == 0)
+        printf("FAILED: %llu collectives differ\n", (unsigned long long)failures);
     tu_process_group_close(run.group);
     return failures > 0;
 }

@@ -20,7 +20,7 @@
 enum {
     PROBLEM_BYTES = 400,
     MAX_STAGING = 32,
-    FLAG_BYTES = 16, /* of a process */
+    FLAG_BYTES = 16,       /* of a process */
     PART_BYTES = 16 << 20, /* of a transfer, so that progress is seen over a slow network */
 };
 
@@ -202,8 +202,8 @@ tu_status cuda_connection_send_flags(cuda_connection *c, unsigned char flags, CU
     if (!list) return TU_NO_MEMORY;
     for (uint32_t r = 0; r < p->size; r++)
         if (r != p->rank)
-            list[count++] = (cuda_transfer){r, cuda_pointer(flags_of(c, p->rank)), cuda_pointer(flags_of(c, r)),
-                                            FLAG_BYTES, FLAG_BYTES};
+            list[count++] = (cuda_transfer){r, cuda_pointer(flags_of(c, p->rank)),
+                                            cuda_pointer(flags_of(c, r)), FLAG_BYTES, FLAG_BYTES};
     tu_status status = cuda_make_current(c->device);
     if (status == TU_OK)
         status = CUDA_CALL(cuMemsetD8Async, flags_of(c, p->rank), flags, FLAG_BYTES, c->reads);

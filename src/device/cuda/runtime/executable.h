@@ -2,8 +2,8 @@
 #ifndef TU__DEVICE_CUDA_RUNTIME_EXECUTABLE_H
 #define TU__DEVICE_CUDA_RUNTIME_EXECUTABLE_H
 
-#include "device/cuda/runtime/process_collective.h"
 #include "device/cuda/runtime/plan.h"
+#include "device/cuda/runtime/process_collective.h"
 #include "device/cuda/runtime/streams.h"
 
 /* ---- Kernels: executable.c ---- */

@@ -46,8 +46,8 @@ typedef struct part {
     const tu_combination *values;
     tu_route route;
     size_t offset, bytes; /* in `packed` */
-    size_t slice;         /* bytes of equal slices; the last ones may be shorter. 0: the owner has everything */
-    size_t area, step;    /* of a sum: where in `received` the operands of process 0 are, and of the next one */
+    size_t slice;      /* bytes of equal slices; the last ones may be shorter. 0: the owner has everything */
+    size_t area, step; /* of a sum: where in `received` the operands of process 0 are, and of the next one */
 } part;
 
 typedef struct planner {
@@ -96,7 +96,8 @@ static tu_status check_route(const planner *l, const tu_combination *values, tu_
     if (exists && includes(route.from, own) == (values->in_count > 0) &&
         (includes(route.to, own) || !values->out_count))
         return TU_OK;
-    return tu_fail(TU_INVALID, "a collective from process %d to %d (-1: all) has %u inputs and %u outputs in process %u",
+    return tu_fail(TU_INVALID,
+                   "a collective from process %d to %d (-1: all) has %u inputs and %u outputs in process %u",
                    (int)route.from, (int)route.to, values->in_count, values->out_count, own);
 }
 
