@@ -52,6 +52,8 @@ typedef struct tu_device_info {
     /* What the bits of results depend on: instruction set, GPU model, library versions. Devices with equal texts compute the
      * same element-wise operations with the same bits. NULL: the description. */
     const char *arithmetic;
+    /* Its collectives over processes may have routes (tu_collective). Otherwise the engine asks for sums of all only. */
+    bool has_routes;
 } tu_device_info;
 /* Returns the number of devices of all kinds. */
 TU_API size_t tu_device_count(void);
@@ -221,8 +223,8 @@ typedef struct tu_combine_segment {
 
 /* The work of one rank in a collective: every `out` becomes the sum of all `in`, added pairwise in their order: ((0 +
  * 1) + (2 + 3)) + …. bf16 and f16 are added in f32 and rounded once. One input is copied. The combinations of all ranks
- * together are an all-reduce, a reduce-scatter, an all-gather or a broadcast; no rank writes what another one reads or
- * writes. */
+ * together are an all-reduce, a reduce-scatter, an all-gather, a broadcast or a reduce; no rank writes what another one
+ * reads or writes. */
 typedef struct tu_combination {
     size_t struct_size;
     tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16; with one input any type */
@@ -250,6 +252,13 @@ typedef struct tu_processes {
     void (*progress)(void *context);
 } tu_processes;
 
+/* Between which processes the values of a combination go: ranks of tu_processes, or all of them at one end or both. */
+typedef struct tu_route {
+    uint32_t from; /* whose inputs: those of all are added, those of one process are copied */
+    uint32_t to;   /* whose outputs get the result */
+} tu_route;
+enum { TU_ALL_PROCESSES = UINT32_MAX }; /* as an end of a route */
+
 /* The part of one rank in a collective. */
 typedef struct tu_collective {
     size_t struct_size;
@@ -257,8 +266,11 @@ typedef struct tu_collective {
     const tu_combination *combinations;
     /* NULL: the ranks are those of this process. Otherwise the combinations are sums of all its ranks, which continue
      * over the processes: every `out` becomes the sum over all ranks of all processes, those of a process added first.
-     * All processes have the same element types and counts. */
+     * All processes have the same number of combinations, with the same element types and counts. */
     const tu_processes *processes;
+    /* Per combination over processes; NULL: from all to all. Only the processes that values come from have inputs, and
+     * only those that they go to have outputs. Used if the device has_routes. */
+    const tu_route *routes;
 } tu_collective;
 
 /* ---- Many steps at once ---- */
@@ -284,7 +296,7 @@ typedef struct tu_list_part {
 typedef struct tu_list_collective {
     uint32_t ranks;
     const uint32_t *partitions;         /* of each rank */
-    uint32_t combination_count;         /* of each rank */
+    uint32_t combination_count;         /* of each rank; over processes: of all */
     const tu_combination *combinations; /* of rank 0, then of rank 1, …; in the same order for every rank */
     const tu_processes
         *processes; /* not NULL: rank 0's combinations are all, and continue over the processes */
@@ -296,6 +308,8 @@ typedef struct tu_list_binding {
     const tu_command_list *list;
     const tu_list_part *parts;             /* per partition */
     const tu_list_collective *collectives; /* per collective */
+    const tu_route *const
+        *routes; /* per collective: `routes` of tu_collective; NULL: all are from all to all */
 } tu_list_binding;
 
 typedef struct tu_submission {

@@ -28,17 +28,21 @@ static void progress(void *group) {
 
 typedef struct answer {
     char problem[200]; /* "": none */
+    bool is_on_host;   /* its values need no connection */
 } answer;
 
-/* Sets `problem` to that of the first process with one; "" if there is none. */
-static tu_status exchange_problems(tu_process_group *g, const char *mine, size_t capacity, char *problem) {
-    answer own = {{0}}, *all = tu__alloc_array(g->info.size, sizeof *all, "a program of several processes");
+/* Sets `problem` to that of the first process with one; "" if there is none, or if all are on the host. */
+static tu_status exchange_answers(tu_process_group *g, const answer *mine, size_t capacity, char *problem) {
+    answer *all = tu__alloc_array(g->info.size, sizeof *all, "a program of several processes");
     if (!all) return TU_NO_MEMORY;
-    snprintf(own.problem, sizeof own.problem, "%s", mine);
-    tu_status status = tu_process_group_gather(g, &own, sizeof own, all);
+    tu_status status = tu_process_group_gather(g, mine, sizeof *mine, all);
+    bool are_on_host = true;
     *problem = 0;
-    for (uint32_t r = g->info.size; status == TU_OK && r-- > 0;)
+    for (uint32_t r = g->info.size; status == TU_OK && r-- > 0;) {
+        are_on_host = are_on_host && all[r].is_on_host;
         if (all[r].problem[0]) snprintf(problem, capacity, "rank %u: %s", r, all[r].problem);
+    }
+    if (are_on_host) *problem = 0;
     tu__free(all);
     return status;
 }
@@ -70,11 +74,24 @@ static bool copies_through_host(const tu_program *p) {
     return false;
 }
 
+static bool is_on_host(const tu_program *p) {
+    return !first_partition(p)->device->api->build_collective;
+}
+
+static tu_status has_routes(const tu__device *d, bool *has) {
+    tu_device_info info = TU_SIZED(tu_device_info);
+    tu_status status = tu__device_describe(d->api, d->instance, d->options.index, &info);
+    *has = info.has_routes;
+    return status;
+}
+
 /* Returns why the devices of this process cannot be connected; "". */
-static const char *find_problem(const tu_program *p) {
+static const char *find_problem(const tu_program *p, bool can_route) {
+    if (is_on_host(p)) return "its central device computes in host memory";
     for (uint32_t i = 0; i < p->collectives.count; i++) {
         const tu__collective *c = &p->collectives.list[i];
-        if (c->kind != TU__ALL_REDUCE) return "the program has collectives other than sums";
+        if (c->kind != TU__ALL_REDUCE && !can_route)
+            return "its device performs no collectives other than sums";
         if (&p->partitions[c->members[0].partition] != first_partition(p))
             return "the program's collectives begin on several devices";
         if (!can_access_all_ranks(p, c)) return "its GPUs have no peer access to each other";
@@ -110,13 +127,24 @@ static void write_notice(tu_program *p, const char *why) {
              "between processes, values of GPUs go through the host: %.250s", why);
 }
 
+/* Exchanges why processes cannot be connected. With the strategy mirrored all have replicas of the same kind, with
+ * central one process may have a GPU where another one has a CPU. */
+static tu_status find_common_problem(const tu_program *p, size_t capacity, char *problem, bool *on_host) {
+    answer mine = {.is_on_host = is_on_host(p)};
+    bool can_route = false;
+    *on_host = mine.is_on_host;
+    if (*on_host && p->unit.replication.strategy == TU__MIRRORED) return TU_OK;
+    if (!*on_host) TU_TRY(has_routes(first_partition(p)->device, &can_route));
+    snprintf(mine.problem, sizeof mine.problem, "%s", find_problem(p, can_route));
+    return exchange_answers(p->group, &mine, capacity, problem);
+}
+
 tu_status tu__connect_processes(tu_program *p) {
-    char problem[220];
-    bool has_collectives = p->group && p->collectives.span_processes && p->collectives.count &&
-                           p->unit.replication.strategy == TU__MIRRORED;
-    /* All processes have replicas of the same kind. */
-    if (!has_collectives || p->plan_only || !first_partition(p)->device->api->build_collective) return TU_OK;
-    TU_TRY(exchange_problems(p->group, find_problem(p), sizeof problem, problem));
+    char problem[220] = "";
+    bool has_collectives = p->group && p->collectives.span_processes && p->collectives.count, on_host;
+    if (!has_collectives || p->plan_only) return TU_OK;
+    TU_TRY(find_common_problem(p, sizeof problem, problem, &on_host));
+    if (on_host) return TU_OK;
     tu_status status = *problem ? tu_fail(TU_UNSUPPORTED, "%s", problem) : connect_devices(p);
     if (status != TU_UNSUPPORTED) return status;
     write_notice(p, tu_message());
@@ -131,6 +159,8 @@ void tu__disconnect_processes(tu_program *p) {
 }
 
 tu_status tu__agree_to_submit(tu_program *p) {
+    answer mine = {.is_on_host = false};
     if (!p->connection) return TU_OK;
-    return exchange_problems(p->group, p->submit_notice, sizeof p->submit_notice, p->submit_notice);
+    snprintf(mine.problem, sizeof mine.problem, "%.199s", p->submit_notice);
+    return exchange_answers(p->group, &mine, sizeof p->submit_notice, p->submit_notice);
 }

@@ -104,12 +104,17 @@ static tu__collective_kind kind_of_portion(tu__collective_kind kind) {
     return kind == TU__REDUCE_SCATTER ? TU__REDUCE : kind == TU__ALL_GATHER ? TU__BROADCAST : kind;
 }
 
+/* Returns the process that alone has the values of a portion, or gets its result. */
+static uint32_t root_of_portion(const tu__group_collective *g, uint32_t index) {
+    uint32_t rank = tu__communicator_rank_of_portion(communicator_of(g), index);
+    return tu__process_of_rank(&g->execution->program->unit.replication, rank);
+}
+
 /* The values of one element type in a portion. */
 static tu__group_work work_of(portion *p, uint32_t index) {
     const tu__communicator *c = communicator_of(p->of);
-    uint32_t rank = tu__communicator_rank_of_portion(c, p->index);
     return (tu__group_work){.kind = kind_of_portion(c->kind),
-                            .root = tu__process_of_rank(&p->of->execution->program->unit.replication, rank),
+                            .root = root_of_portion(p->of, p->index),
                             .what = &tu__communicator_of_rank(c, p->index)[index],
                             .load = load,
                             .store = store,
@@ -148,7 +153,7 @@ static tu_status is_done(void *context, bool *done) {
 }
 
 /* After a failure the device may never finish. */
-static tu_status reduce_on_devices(tu_process_group *group, const tu__group_collective *g) {
+static tu_status perform_on_devices(tu_process_group *group, const tu__group_collective *g) {
     launched l = {.part = part_of_rank(g, 0), .queue = g->execution->group.queue};
     const tu_device_api *api = l.part->device->api;
     tu_status status = api->launch(l.part->device->instance, g->executable, 0, 1);
@@ -165,7 +170,7 @@ static tu_status run(tu_process_group *group, void *context) {
     TU_TRY(wait_for_devices(g));
     tu__group_progress(group); /* only now the process waits for others */
     double began = tu__trace_now(g->execution);
-    TU_TRY(g->collective->path == TU__COLLECTIVE_BY_DEVICES ? reduce_on_devices(group, g)
+    TU_TRY(g->collective->path == TU__COLLECTIVE_BY_DEVICES ? perform_on_devices(group, g)
                                                             : perform_on_host(group, g));
     for (uint32_t r = 0; r < g->collective->ranks; r++) {
         const tu__member *member = &g->collective->members[r];
@@ -197,6 +202,38 @@ static bool needs_staging(const tu_program *p) {
     return false;
 }
 
+/* Returns the number of combinations of all portions. */
+static uint32_t combination_count(const tu__communicator *c) {
+    return tu__communicator_portion_count(c) * c->combination_count;
+}
+
+/* Finds the routes of a collective, if they are not known yet. */
+static tu_status find_routes(tu__group_collective *g) {
+    const tu__communicator *c = communicator_of(g);
+    uint32_t count = combination_count(c);
+    if (c->kind == TU__ALL_REDUCE || g->routes) return TU_OK;
+    g->routes = tu__alloc_array(count, sizeof *g->routes, "the routes of a collective");
+    if (!g->routes) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t root = root_of_portion(g, i / c->combination_count);
+        bool adds = kind_of_portion(c->kind) == TU__REDUCE;
+        g->routes[i] = (tu_route){adds ? TU_ALL_PROCESSES : root, adds ? root : TU_ALL_PROCESSES};
+    }
+    return TU_OK;
+}
+
+tu_status tu__group_describe(const tu__execution *e, uint32_t index, tu_collective *what) {
+    tu__group_collective *g = &e->group.list[index];
+    const tu__communicator *c = communicator_of(g);
+    TU_TRY(find_routes(g));
+    *what = (tu_collective){.struct_size = sizeof *what,
+                            .count = combination_count(c),
+                            .combinations = tu__communicator_of_rank(c, 0),
+                            .processes = &e->program->processes,
+                            .routes = g->routes};
+    return TU_OK;
+}
+
 tu_status tu__group_run_new(tu__execution *e) {
     tu__group_run *run_state = &e->group;
     const tu_program *p = e->program;
@@ -223,14 +260,11 @@ tu_status tu__group_run_new(tu__execution *e) {
 }
 
 static tu_status build(tu__execution *e, tu__group_collective *g) {
-    const tu__communicator *communicator = &e->communicators[g->collective->index];
     const tu__device *d = part_of_rank(g, 0)->device;
-    const tu_collective what = {.struct_size = sizeof what,
-                                .count = communicator->combination_count,
-                                .combinations = tu__communicator_of_rank(communicator, 0),
-                                .processes = &e->program->processes};
+    tu_collective what;
     tu_executable *built;
     if (g->executable) return TU_OK;
+    TU_TRY(tu__group_describe(e, g->collective->index, &what));
     if (!e->group.queue) {
         tu_queue *queue;
         TU_TRY(d->api->queue_new(d->instance, 0, &queue));
@@ -260,6 +294,8 @@ void tu__group_run_unbuild(tu__execution *e) {
 
 void tu__group_run_free(tu__execution *e) {
     if (!e->program->group) return;
+    for (uint32_t i = 0; e->group.list && i < e->program->collectives.count; i++)
+        tu__free(e->group.list[i].routes);
     tu__free(e->group.list);
     tu__free_aligned(e->group.staging);
     pthread_cond_destroy(&e->group.idle);

@@ -15,6 +15,7 @@ typedef struct tu__group_collective {
     uint32_t posted;           /* number of local ranks that have posted their values in this step */
     bool is_performed;         /* in this step, in shared memory */
     tu_executable *executable; /* of a collective by devices; NULL: not built for the current addresses */
+    tu_route *routes;          /* of its combinations; NULL: all are from all processes to all */
     tu__group_job job;
 } tu__group_collective;
 
@@ -37,6 +38,10 @@ void tu__group_run_free(struct tu__execution *e);
 /* Builds the collectives that devices perform, if they are not built yet; frees them, before addresses change. */
 tu_status tu__group_run_build(struct tu__execution *e);
 void tu__group_run_unbuild(struct tu__execution *e);
+
+/* Describes a collective for devices that are connected to those of other processes. The description is valid as long as the
+ * addresses. */
+tu_status tu__group_describe(const struct tu__execution *e, uint32_t index, tu_collective *what);
 
 /* Called before and after a step. If the step has failed, `status` and the message tell the other processes. */
 void tu__group_begin_step(struct tu__execution *e);

@@ -80,9 +80,10 @@ static tu_status allocate(tu__execution *e) {
     const tu_program *p = e->program;
     if (s->parts) return TU_OK;
     s->collectives = tu__alloc_array(p->collectives.count, sizeof *s->collectives, "many steps");
+    s->routes = tu__alloc_array(p->collectives.count, sizeof *s->routes, "many steps");
     s->ranks = tu__alloc_array(count_ranks(p), sizeof *s->ranks, "many steps");
     s->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *s->fetches, "many steps");
-    if (s->collectives && s->ranks && s->fetches)
+    if (s->collectives && s->routes && s->ranks && s->fetches)
         s->parts = tu__alloc_array(p->device_count, sizeof *s->parts, "many steps");
     if (s->parts) return TU_OK;
     tu__submit_free(s);
@@ -98,18 +99,22 @@ static void fill_parts(tu__execution *e) {
     }
 }
 
-static void fill_collectives(tu__execution *e) {
+static tu_status fill_collectives(tu__execution *e) {
     uint32_t *next = e->submit.ranks;
     for (uint32_t i = 0; i < e->program->collectives.count; i++) {
         const tu__collective *c = &e->program->collectives.list[i];
-        e->submit.collectives[i] =
-            (tu_list_collective){.ranks = c->ranks,
-                                 .partitions = next,
-                                 .combination_count = e->communicators[i].combination_count,
-                                 .combinations = e->communicators[i].combinations,
-                                 .processes = e->program->connection ? &e->program->processes : NULL};
+        tu_collective what = {.count = e->communicators[i].combination_count,
+                              .combinations = e->communicators[i].combinations};
+        if (e->program->connection) TU_TRY(tu__group_describe(e, i, &what));
+        e->submit.collectives[i] = (tu_list_collective){.ranks = c->ranks,
+                                                        .partitions = next,
+                                                        .combination_count = what.count,
+                                                        .combinations = what.combinations,
+                                                        .processes = what.processes};
+        e->submit.routes[i] = what.routes;
         for (uint32_t r = 0; r < c->ranks; r++) *next++ = c->members[r].partition;
     }
+    return TU_OK;
 }
 
 tu_status tu__submit_bind(tu__execution *e) {
@@ -117,11 +122,12 @@ tu_status tu__submit_bind(tu__execution *e) {
     if (s->executable) return TU_OK;
     TU_TRY(allocate(e));
     fill_parts(e);
-    fill_collectives(e);
+    TU_TRY(fill_collectives(e));
     const tu_list_binding binding = {.struct_size = sizeof binding,
                                      .list = &e->program->list.list,
                                      .parts = s->parts,
-                                     .collectives = s->collectives};
+                                     .collectives = s->collectives,
+                                     .routes = s->routes};
     tu_executable *built;
     TU_TRY(first_device(e)->api->build_list(first_device(e)->instance, &binding, &built));
     s->executable = built;
@@ -137,6 +143,7 @@ void tu__submit_unbind(tu__execution *e) {
 void tu__submit_free(tu__submit *s) {
     tu__free(s->parts);
     tu__free(s->collectives);
+    tu__free(s->routes);
     tu__free(s->ranks);
     tu__free(s->fetches);
     *s = (tu__submit){0};

@@ -10,7 +10,8 @@ typedef struct tu__submit {    /* of one execution; its arrays are allocated whe
     tu_executable *executable; /* NULL: not built for the current addresses */
     tu_list_part *parts;
     tu_list_collective *collectives;
-    uint32_t *ranks; /* partitions of the ranks of all collectives */
+    const tu_route **routes; /* per collective */
+    uint32_t *ranks;         /* partitions of the ranks of all collectives */
     void **fetches;
 } tu__submit;
 

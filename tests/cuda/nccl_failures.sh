@@ -74,9 +74,10 @@ ends() {
     grep -qE "$reason" "$work/log" || complain "$title: no line says '$reason'"
 }
 every_end() {
-    # The first call connects the processes, the second one enqueues a step, the third one is captured.
+    # The first call connects the processes, the second one agrees on what is captured, the third one enqueues a step; a later one
+    # is captured.
     for call in ncclGroupStart ncclSend ncclRecv ncclGroupEnd; do
-        for n in 2 3; do
+        for n in 2 3 4 9; do
             ends "call $n of $call fails" 2 "rank 1 .*failed .*$call: internal error" FAKE_CUDA_FAIL=$call:$n
         done
     done
@@ -113,5 +114,12 @@ lost() {
     grep -qE "$reason" "$work/log" || complain "$title: no line says '$reason'"
 }
 lost 'rank 1 was killed' KILL '4|137' 'rank 0 on host .*: rank 1 .*ended unexpectedly after step'
+# With the strategy central, rank 0 waits for gradients, and rank 1 for variables.
+central() {
+    options+=(--strategy central --central gpu:0.0/2)
+    lost 'rank 1 was killed, central' KILL '4|137' 'rank 0 on host .*: rank 1 .*ended unexpectedly after step'
+    grep -q 'through the host' "$work/log" && complain 'central: values go through the host'
+}
+(central; exit $failed) || failed=1
 [[ $all ]] && lost 'rank 1 was stopped' STOP '4|137' 'rank 0 on host .*: rank 1 .*has not answered for'
 exit $failed

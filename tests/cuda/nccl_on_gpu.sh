@@ -2,9 +2,9 @@
 # Collectives and training on several processes that share one GPU, through NCCL. Needs a build, mpirun and a GPU with
 # NCCL, or the emulated one. Prints a table, and exits with 1 if anything differs from one process.
 #   nccl_on_gpu.sh BUILD_FOLDER [emulated]
-#   SECONDS_AT_MOST=140   what has not begun by then is left out, and said
+#   SECONDS_AT_MOST=900   what has not begun by then is left out, and said
 #   MODELS='tutorial-cnn mlp', STEPS=12, BATCH=256, BASE=WIDTH   what to train, and how
-#   MEBIBYTES=64   the largest sum
+#   MEBIBYTES=64   the largest input or result of a collective
 #
 # Processes that share a GPU exchange bytes through sockets, so times say nothing about processes with a GPU each.
 set -uo pipefail
@@ -14,7 +14,7 @@ if [[ ${2-} == emulated ]]; then
     export TUTTI_CUDA_LIBRARIES=$build/tests/cuda/libraries TUTTI_KERNELS=''
 fi
 export TUTTI_NCCL=share OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-limit=${SECONDS_AT_MOST:-140} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} batch=${BATCH:-256} failed=0 left_out=0
+limit=${SECONDS_AT_MOST:-900} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} batch=${BATCH:-256} failed=0 left_out=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export TUTTI_DATA=$work/data
@@ -23,7 +23,7 @@ SECONDS=0
 ranks() { # number command...
     local n=$1
     shift
-    timeout --signal=KILL 120 mpirun -n "$n" --oversubscribe "$@"
+    timeout --signal=KILL 400 mpirun -n "$n" --oversubscribe "$@"
 }
 has_time() {
     ((SECONDS < limit)) && return
@@ -31,14 +31,12 @@ has_time() {
     return 1
 }
 
-# ---- Sums ----
+# ---- Collectives ----
 
 for n in 2 4; do
     has_time || continue
-    mebibytes=${MEBIBYTES:-64}
-    ((n == 4)) && [[ $mebibytes == 64 ]] && mebibytes=1.1
-    echo "== sums of $n processes =="
-    ranks $n "$build/tests/group_sums" "$mebibytes" ${2:+"$2"} || { echo "FAILED  sums of $n processes: status $?"; failed=1; }
+    echo "== collectives of $n processes =="
+    ranks $n "$build/tests/process_collectives" "${MEBIBYTES:-64}" ${2:+"$2"} || { echo "FAILED  collectives of $n processes: status $?"; failed=1; }
 done
 
 # ---- A rank dies ----
@@ -70,13 +68,14 @@ fi
 
 # ---- Training ----
 
-# digest PROCESSES DEVICES OPTION...: trains, and sets `digest` and `seconds`. Values must not go through the host.
+# digest PROCESSES DEVICES OPTION...: trains with a strategy (mirrored), and sets `digest` and `seconds`. Values must not go through
+# the host.
 digest() {
     local n=$1 devices=$2 began=$SECONDS launcher=()
     shift 2
     ((n > 1)) && launcher=(ranks "$n")
     rm -rf "$work/run"
-    "${launcher[@]}" "$build/tutti" train --data generated --devices "$devices" --strategy mirrored --steps "$steps" \
+    "${launcher[@]}" "$build/tutti" train --data generated --devices "$devices" --strategy "${strategy:-mirrored}" --steps "$steps" \
         --evaluate-every 1000 --batch "$batch" ${BASE:+--base "$BASE"} --quiet --out "$work/run" "$@" >"$work/log" 2>&1
     digest=$(sed -n 's/^digest *//p' "$work/log" | cut -c1-16) seconds=$((SECONDS - began))
     if [[ -z $digest ]]; then
@@ -113,6 +112,8 @@ for model in $models; do
     compare "$model, 4 replicas" 1,gpu:0/4 2,gpu:0/2 4,gpu:0 -- "$model"
     compare "$model, 2 replicas" 1,gpu:0/2 2,gpu:0 -- "$model"
     compare "$model, 2 replicas, bf16 gradients" 1,gpu:0/2 2,gpu:0 -- "$model" --bf16-gradients yes
+    strategy=central compare "$model, central, 2 replicas" 1,gpu:0/2 2,gpu:0 -- "$model" --central gpu:0.0/2
+    strategy=central compare "$model, central, 4 replicas" 1,gpu:0/4 2,gpu:0/2 4,gpu:0 -- "$model" --central gpu:0.0/4
 done
 
 ((left_out)) && echo "$left_out comparisons were left out after $limit s"

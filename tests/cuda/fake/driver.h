@@ -56,6 +56,7 @@ bool fake_is_object(const char *kind, const void *object);
 /* Enqueues work; `what` names it in messages. */
 CUresult fake_enqueue(CUstream stream, const char *what, work w);
 CUresult fake_enqueue_waiting(CUstream stream, const char *what, begun_work begin);
+bool fake_is_captured(CUstream stream);
 /* True if these bytes lie within one allocation of device memory. */
 bool fake_in_memory(const void *address, size_t bytes);
 /* Ends the process if these bytes are not in one allocation of device memory, or are on another GPU without peer

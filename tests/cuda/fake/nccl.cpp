@@ -7,7 +7,8 @@
  * As in a non-blocking communicator of the real library, calls return before they have taken effect: transfers are
  * enqueued when ncclCommGetAsyncError is called, and a call before that is an error. As in NCCL 2.28, two ranks on one
  * GPU are refused unless their NCCL_HOSTIDs differ. A communicator must not be destroyed before the graphs that use it,
- * for which the real one waits.
+ * for which the real one waits. Both ranks must capture a transfer, or none, and replay the graphs of the same capture:
+ * messages carry the number of the transfer among the captured ones between the two ranks.
  */
 #include <nccl.h>
 
@@ -48,6 +49,7 @@ struct transfer {
     size_t bytes;
     int peer;
     CUstream stream;
+    uint64_t capture; /* number among the captured transfers to or from the peer; 0: not captured */
 };
 
 std::string last_error;
@@ -67,18 +69,34 @@ struct ncclComm {
     std::vector<transfer> enqueued; /* by the next query of the state */
     std::shared_ptr<std::atomic<bool>> aborted; /* work that is enqueued or captured has a copy */
     uint64_t groups;                /* of transfers, so far */
+    uint64_t captures[2][MAX_RANKS]; /* captured transfers so far: receives and sends, by peer */
 };
 
 namespace {
 
 /* ---- Transfers ---- */
 
-/* A message is its number of bytes, which both sides must agree on, and its data. */
+/* A message is a header, which both sides must agree on, and its data. */
 struct message {
     char *data;
-    size_t bytes, done = 0; /* counts the 8 bytes of the header, too */
-    uint64_t header;
+    size_t bytes, done; /* counts the 8 bytes of the header, too */
+    uint64_t expected, header;
 };
+
+enum { SIZE_BITS = 48 };
+
+uint64_t header_of(const transfer &t) {
+    return (uint64_t)t.bytes | t.capture << SIZE_BITS;
+}
+
+void check_header(const message &m) {
+    const uint64_t size_mask = ((uint64_t)1 << SIZE_BITS) - 1;
+    size_t received = (size_t)(m.header & size_mask);
+    if (received != m.bytes) fake_fail("NCCL: a rank receives %zu bytes, the other one sends %zu", m.bytes, received);
+    if (m.header != m.expected)
+        fake_fail("NCCL: a rank receives in its captured transfer %d (0: not captured), the other one sends in its %d",
+                  (int)(m.expected >> SIZE_BITS), (int)(m.header >> SIZE_BITS));
+}
 
 char *byte_of(message &m, size_t index) {
     return index < 8 ? (char *)&m.header + index : m.data + (index - 8);
@@ -97,8 +115,7 @@ bool go_on(message &m, channel &c, bool is_send) {
         memcpy(is_send ? ring : own, is_send ? own : ring, part);
         m.done += part;
         (is_send ? c.written : c.read).store(at + part);
-        if (!is_send && m.done == 8 && m.header != m.bytes)
-            fake_fail("NCCL: a rank receives %zu bytes, the other one sends %zu", m.bytes, (size_t)m.header);
+        if (!is_send && m.done == 8) check_header(m);
     }
     return true;
 }
@@ -117,7 +134,7 @@ std::vector<side> sort_by_peer(const std::vector<transfer> &list) {
         for (side &s : sides)
             if (s.is_send == t.is_send && s.peer == t.peer) found = &s;
         if (!found) sides.push_back({t.is_send, t.peer, {}}), found = &sides.back();
-        found->messages.push_back({t.data, t.bytes, 0, t.bytes});
+        found->messages.push_back({t.data, t.bytes, 0, header_of(t), header_of(t)});
     }
     return sides;
 }
@@ -152,6 +169,8 @@ ncclResult_t enqueue(ncclComm *c) {
     if (breaks && ++c->groups >= breaks) return fail(ncclRemoteError, "the emulated network is broken");
     for (const transfer &t : list)
         if (t.stream != list[0].stream) return fail(ncclInvalidUsage, "a group uses several streams");
+    if (fake_is_captured(list[0].stream))
+        for (transfer &t : list) t.capture = ++c->captures[t.is_send][t.peer];
     struct shared *shared = c->shared;
     int rank = c->rank;
     std::shared_ptr<std::atomic<bool>> aborted = c->aborted;
@@ -269,7 +288,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int size, ncclUniqueId id,
     if (!shared) return fail(ncclSystemError, "shm_open failed");
     write_place(shared->place[rank], sizeof shared->place[rank]);
     *made = new ncclComm{rank, size, id.internal, shared, ncclInProgress, {},
-                         std::make_shared<std::atomic<bool>>(false), 0};
+                         std::make_shared<std::atomic<bool>>(false), 0, {}};
     fake_add_object("NCCL communicator", *made);
     shared->joined++;
     return ncclInProgress;
@@ -318,9 +337,9 @@ ncclResult_t ncclGroupEnd() {
 }
 ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream) {
     if (type != ncclInt8) return fail(ncclInvalidArgument, "the emulated NCCL sends bytes");
-    return add(c, {true, (char *)data, count, peer, (CUstream)stream});
+    return add(c, {true, (char *)data, count, peer, (CUstream)stream, 0});
 }
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream) {
     if (type != ncclInt8) return fail(ncclInvalidArgument, "the emulated NCCL receives bytes");
-    return add(c, {false, (char *)data, count, peer, (CUstream)stream});
+    return add(c, {false, (char *)data, count, peer, (CUstream)stream, 0});
 }

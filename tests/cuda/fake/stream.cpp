@@ -199,6 +199,11 @@ CUresult fake_enqueue_waiting(CUstream stream, const char *what, begun_work begi
     return stream->captured ? capture_one(stream, std::move(i)) : enqueue(stream, std::move(i));
 }
 
+bool fake_is_captured(CUstream stream) {
+    fake_guard guard(fake_lock());
+    return is_stream(stream) && stream->captured;
+}
+
 /* ---- Streams ---- */
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {

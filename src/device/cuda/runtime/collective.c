@@ -1,4 +1,4 @@
-/* Executables of collectives: the combinations of one rank, a sum over processes, or the connection to them.
+/* Executables of collectives: the combinations of one rank, a collective over processes, or the connection to them.
  *
  * The engine's description is copied, and kernels are compiled when the executable is built, so that a launch only
  * enqueues. Nothing is captured: a collective has few kernels. */
@@ -39,8 +39,9 @@ static tu_status prepare_local(cuda_collective *c, const tu_collective *what) {
 static tu_status prepare(cuda_collective *c, const tu_collective *what) {
     if (!what->processes) return prepare_local(c, what);
     if (!what->count) return cuda_connect(c->device, what->processes, &c->connection);
-    TU_TRY(cuda_group_sum_prepare(&c->sum, what->processes, what->count, what->combinations));
-    c->queue->connection = c->sum.connection;
+    const cuda_process_work work = {what->processes, what->count, what->combinations, what->routes};
+    TU_TRY(cuda_process_collective_prepare(&c->over_processes, &work));
+    c->queue->connection = c->over_processes.connection;
     return TU_OK;
 }
 
@@ -62,12 +63,13 @@ tu_status cuda_build_collective(cuda_device *device, cuda_queue *queue, const tu
 tu_status cuda_collective_launch(const cuda_collective *c) {
     for (uint32_t i = 0; i < c->count; i++)
         TU_TRY(cuda_combine(c->device, &c->combinations[i], 1, 1, c->queue->stream));
-    return c->sum.connection ? cuda_group_sum_enqueue(&c->sum, c->queue->stream) : TU_OK;
+    if (!c->over_processes.connection) return TU_OK;
+    return cuda_process_collective_enqueue(&c->over_processes, c->queue->stream);
 }
 
 /* Its kernels contain all addresses as arguments, so they may still run. */
 void cuda_collective_free(cuda_collective *c) {
     tu__arena_free(&c->arena);
-    cuda_group_sum_free(&c->sum);
+    cuda_process_collective_free(&c->over_processes);
     cuda_disconnect(c->connection);
 }

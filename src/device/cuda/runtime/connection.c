@@ -20,6 +20,7 @@
 enum {
     PROBLEM_BYTES = 400,
     MAX_STAGING = 32,
+    FLAG_BYTES = 16,       /* of a process */
     PART_BYTES = 16 << 20, /* of a transfer, so that progress is seen over a slow network */
 };
 
@@ -43,6 +44,11 @@ struct cuda_connection {
     CUevent mark_read;
     bool is_reading;
     double next_read;
+
+    /* Flags of this process and of all others, by rank; the second is where they are read to. */
+    CUdeviceptr flags;
+    unsigned char *pinned_flags;
+    CUevent flags_read;
 };
 
 /* The processes have one group, so a process has one connection. */
@@ -98,6 +104,20 @@ static void close_mark(cuda_connection *c) {
     if (c->reads) cuda.cuStreamDestroy(c->reads);
     cuda_staging_free(c->pinned_mark);
     cuda_memory_free(c->device->memory, c->mark);
+}
+
+static tu_status open_flags(cuda_connection *c) {
+    size_t bytes = (size_t)FLAG_BYTES * c->processes.size;
+    TU_TRY(cuda_memory_allocate(c->device->memory, bytes, &c->flags));
+    TU_TRY(cuda_staging_allocate(bytes, (void **)&c->pinned_flags));
+    CUDA_TRY(cuEventCreate, &c->flags_read, CU_EVENT_DISABLE_TIMING);
+    return TU_OK;
+}
+
+static void close_flags(cuda_connection *c) {
+    if (c->flags_read) cuda.cuEventDestroy(c->flags_read);
+    cuda_staging_free(c->pinned_flags);
+    cuda_memory_free(c->device->memory, c->flags);
 }
 
 /* Begins to read the mark, without waiting for the exchanges, or takes it if it has been read. */
@@ -168,6 +188,40 @@ tu_status cuda_exchange(cuda_connection *c, uint32_t count, const cuda_transfer 
     return status;
 }
 
+/* ---- Flags ---- */
+
+static CUdeviceptr flags_of(const cuda_connection *c, uint32_t process) {
+    return c->flags + (CUdeviceptr)FLAG_BYTES * process;
+}
+
+/* In the stream that reads the mark: nothing else is exchanged meanwhile. */
+tu_status cuda_connection_send_flags(cuda_connection *c, unsigned char flags, CUevent *sent) {
+    const tu_processes *p = &c->processes;
+    cuda_transfer *list = tu__alloc_array(p->size, sizeof *list, "an exchange");
+    uint32_t count = 0;
+    if (!list) return TU_NO_MEMORY;
+    for (uint32_t r = 0; r < p->size; r++)
+        if (r != p->rank)
+            list[count++] = (cuda_transfer){r, cuda_pointer(flags_of(c, p->rank)),
+                                            cuda_pointer(flags_of(c, r)), FLAG_BYTES, FLAG_BYTES};
+    tu_status status = cuda_make_current(c->device);
+    if (status == TU_OK)
+        status = CUDA_CALL(cuMemsetD8Async, flags_of(c, p->rank), flags, FLAG_BYTES, c->reads);
+    if (status == TU_OK) status = cuda_exchange(c, count, list, c->reads);
+    tu__free(list);
+    TU_TRY(status);
+    CUDA_TRY(cuMemcpyDtoHAsync, c->pinned_flags, c->flags, (size_t)FLAG_BYTES * p->size, c->reads);
+    CUDA_TRY(cuEventRecord, c->flags_read, c->reads);
+    *sent = c->flags_read;
+    return TU_OK;
+}
+
+unsigned cuda_connection_flags(const cuda_connection *c) {
+    unsigned all = 0;
+    for (uint32_t r = 0; r < c->processes.size; r++) all |= c->pinned_flags[(size_t)FLAG_BYTES * r];
+    return all;
+}
+
 /* ---- Staging memory ---- */
 
 CUdeviceptr cuda_connection_staging(cuda_connection *c, size_t bytes) {
@@ -178,7 +232,7 @@ CUdeviceptr cuda_connection_staging(cuda_connection *c, size_t bytes) {
                            ? cuda_memory_allocate(c->device->memory, bytes, &block)
                            : tu_fail(TU_NO_MEMORY, "too many sizes of collectives");
     if (status != TU_OK) {
-        tu_fail(status, "%s: for sums over processes: %s", c->device->name, tu_message());
+        tu_fail(status, "%s: for collectives over processes: %s", c->device->name, tu_message());
         return 0;
     }
     c->staging[c->staging_count++] = block;
@@ -334,6 +388,7 @@ static tu_status make_communicator(cuda_connection *c, const cuda_nccl_id *id, C
 static tu_status begin(cuda_connection *c, const cuda_nccl_id *id) {
     TU_TRY(cuda_make_current(c->device));
     TU_TRY(open_mark(c));
+    TU_TRY(open_flags(c));
     CUdeviceptr block = cuda_connection_staging(c, (size_t)FIRST_BYTES * (c->processes.size + 1));
     if (!block) return TU_NO_MEMORY;
     cuda_sync_lock();
@@ -359,6 +414,7 @@ static tu_status agree(const cuda_connection *c) {
 static void free_connection(cuda_connection *c) {
     cuda.cuCtxSetCurrent(c->device->context);
     close_mark(c);
+    close_flags(c);
     for (uint32_t i = 0; i < c->staging_count; i++) cuda_memory_free(c->device->memory, c->staging[i]);
     tu__free(c);
 }

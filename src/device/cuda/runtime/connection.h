@@ -1,7 +1,7 @@
 /* Connections to the GPUs of other processes, through NCCL.
  *
  * A connection carries bytes between this process and all others; what is added in which order is decided elsewhere
- * (group_sum.c). It belongs to one GPU of this process. All programs of the same processes share it. NCCL needs the
+ * (process_collective.c). It belongs to one GPU of this process. All programs of the same processes share it. NCCL needs the
  * same operations in the same order in all processes, and one order of all streams that use it: those of a process wait
  * for each other by events, or the host waits in between.
  *
@@ -33,6 +33,11 @@ tu_status cuda_connection_check(const cuda_connection *connection);
 /* The same, and tells the engine when exchanges have ended since the last call. One thread at a time may call it. Makes the
  * connected GPU current. */
 tu_status cuda_connection_watch(cuda_connection *connection);
+
+/* Tells all processes the low bits of a number, and gets theirs: cuda_connection_flags() returns all of them, combined by
+ * or, once `*sent` has happened. The host must wait for it before the next exchange. */
+tu_status cuda_connection_send_flags(cuda_connection *connection, unsigned char flags, CUevent *sent);
+unsigned cuda_connection_flags(const cuda_connection *connection);
 
 /* Returns GPU memory of at least `bytes` that all users of the connection share, one after another; 0 (message set) if
  * there is not enough. It keeps its address until the connection ends. */

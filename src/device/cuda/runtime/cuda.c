@@ -132,7 +132,8 @@ static void describe_open(const cuda_device *d, tu_device_info *info) {
                              .description = d->model,
                              .memory_bytes = d->memory_bytes,
                              .overhead_bytes = d->overhead_bytes,
-                             .arithmetic = d->arithmetic};
+                             .arithmetic = d->arithmetic,
+                             .has_routes = true};
 }
 
 /* Describes a GPU. A GPU that cannot be used is described with the reason in `unusable`. Without a driver gpu:0 is

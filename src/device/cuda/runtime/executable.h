@@ -2,8 +2,8 @@
 #ifndef TU__DEVICE_CUDA_RUNTIME_EXECUTABLE_H
 #define TU__DEVICE_CUDA_RUNTIME_EXECUTABLE_H
 
-#include "device/cuda/runtime/group_sum.h"
 #include "device/cuda/runtime/plan.h"
+#include "device/cuda/runtime/process_collective.h"
 #include "device/cuda/runtime/streams.h"
 
 /* ---- Kernels: executable.c ---- */
@@ -62,7 +62,7 @@ typedef struct cuda_collective { /* collective.c; one of the three below */
     tu__arena arena; /* of copies of what the engine passed */
     uint32_t count;  /* the part of one rank in a collective of this process */
     tu_combination *combinations;
-    cuda_group_sum sum;          /* over processes */
+    cuda_process_collective over_processes;
     cuda_connection *connection; /* to other processes */
 } cuda_collective;
 

@@ -19,7 +19,9 @@
  * Collectives run in separate streams, so that kernels that do not need the results continue. If all ranks are on one
  * GPU, one launch does the work of all ranks. GPUs with peer access each do their rank's part, so that all links between
  * them are used in parallel. The bits of the result are the same. A collective over processes runs on the first rank's
- * GPU (group_sum.c). The streams of all of them are one, so they run one after another in all processes.
+ * GPU (process_collective.c). The streams of all of them are one, so they run one after another, and in the order of the
+ * list's collectives: processes may post them in different orders, such as the receivers of a broadcast, who have nothing to
+ * compute before it.
  *
  * Streams of several GPUs are captured into one graph like those of one GPU: a kernel runs in the context of its
  * function, and edges may connect GPUs. Copies between GPUs with peer access are captured too. If a copy goes through
@@ -98,13 +100,15 @@ static tu_status create_collective_stream(cuda_member *m) {
 }
 
 /* Prepares a collective over processes, if it is one. */
-static tu_status prepare_sum(cuda_list *l, uint32_t collective) {
+static tu_status prepare_over_processes(cuda_list *l, uint32_t collective) {
     const tu_list_collective *c = &l->collectives[collective];
-    cuda_group_sum *sum = &l->runs[collective].sum;
+    cuda_process_collective *prepared = &l->runs[collective].over_processes;
+    const cuda_process_work work = {c->processes, c->combination_count, c->combinations,
+                                    l->routes ? l->routes[collective] : NULL};
     if (!c->processes) return TU_OK;
-    TU_TRY(cuda_group_sum_prepare(sum, c->processes, c->combination_count, c->combinations));
-    l->connection = sum->connection;
-    if (cuda_connection_device(sum->connection) == member_of_rank(l, collective, 0)->device) return TU_OK;
+    TU_TRY(cuda_process_collective_prepare(prepared, &work));
+    l->connection = prepared->connection;
+    if (cuda_connection_device(l->connection) == member_of_rank(l, collective, 0)->device) return TU_OK;
     return tu_fail(TU_UNSUPPORTED, "a collective over processes does not begin on the GPU that is connected");
 }
 
@@ -114,7 +118,7 @@ static tu_status create_collective(cuda_list *l, uint32_t collective) {
     for (uint32_t r = running_ranks; r-- > 0;)
         TU_TRY(create_collective_stream(member_of_rank(l, collective, r)));
     TU_TRY(cuda_make_current(member_of_rank(l, collective, 0)->device));
-    TU_TRY(prepare_sum(l, collective));
+    TU_TRY(prepare_over_processes(l, collective));
     return create_event(&l->runs[collective].done);
 }
 
@@ -123,6 +127,7 @@ tu_status cuda_list_new(cuda_list *l, const tu_list_binding *b) {
     l->list = b->list;
     l->parts = b->parts;
     l->collectives = b->collectives;
+    l->routes = b->routes;
     l->first = b->list->queues[0].partition;
     l->members = tu__alloc_array(b->list->partition_count, sizeof *l->members, purpose);
     l->queues = tu__alloc_array(b->list->queue_count, sizeof *l->queues, purpose);
@@ -158,7 +163,7 @@ void cuda_list_free(cuda_list *l) {
     destroy_events(l->events, l->list->event_count);
     for (uint32_t c = 0; l->runs && c < l->list->collective_count; c++) {
         destroy_events(&l->runs[c].done, 1);
-        cuda_group_sum_free(&l->runs[c].sum);
+        cuda_process_collective_free(&l->runs[c].over_processes);
     }
     for (uint32_t p = 0; l->members && p < l->list->partition_count; p++) {
         cuda_member *m = &l->members[p];
@@ -242,7 +247,7 @@ static tu_status run_over_processes(const cuda_list *l, uint32_t collective) {
     const cuda_member *first = member_of_rank(l, collective, 0);
     TU_TRY(cuda_make_current(first->device));
     TU_TRY(wait_for_all_ranks(l, collective, first->collective_stream));
-    return cuda_group_sum_enqueue(&l->runs[collective].sum, first->collective_stream);
+    return cuda_process_collective_enqueue(&l->runs[collective].over_processes, first->collective_stream);
 }
 
 static tu_status run_collective(const cuda_list *l, uint32_t collective) {
@@ -250,16 +255,29 @@ static tu_status run_collective(const cuda_list *l, uint32_t collective) {
     return is_on_one_gpu(l, collective) ? run_all_ranks(l, collective) : run_each_rank(l, collective);
 }
 
-/* Enqueues the collective when the last rank has posted. It follows everything that was enqueued for the ranks so far,
+static bool is_posted(const cuda_list *l, uint32_t collective) {
+    return l->runs[collective].posted == ranks_of(l, collective);
+}
+
+/* Enqueues a collective that all ranks have posted. It follows everything that was enqueued for the ranks so far,
  * but since queues take turns, this delays nothing that an early rank could compute meanwhile. */
-static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
-    if (++l->runs[collective].posted < ranks_of(l, collective)) return TU_OK;
+static tu_status enqueue_collective(cuda_list *l, uint32_t collective) {
     for (uint32_t r = 0; r < ranks_of(l, collective); r++) {
         const cuda_member *rank = member_of_rank(l, collective, r);
         CUDA_TRY(cuEventRecord, rank->posted, compute_stream(rank));
     }
     TU_TRY(run_collective(l, collective));
     CUDA_TRY(cuEventRecord, l->runs[collective].done, member_of_rank(l, collective, 0)->collective_stream);
+    return TU_OK;
+}
+
+/* A rank awaits collectives in their order, so each one is enqueued before its first AWAIT. */
+static tu_status enqueue_post(cuda_list *l, uint32_t collective) {
+    l->runs[collective].posted++;
+    if (!l->collectives[collective].processes)
+        return is_posted(l, collective) ? enqueue_collective(l, collective) : TU_OK;
+    while (l->next_collective < l->list->collective_count && is_posted(l, l->next_collective))
+        TU_TRY(enqueue_collective(l, l->next_collective++));
     return TU_OK;
 }
 
@@ -330,6 +348,7 @@ static tu_status enqueue_step(cuda_list *l, bool is_first) {
     for (uint32_t q = 0; q < l->list->queue_count; q++)
         l->queues[q].next = l->queues[q].has_inputs = l->queues[q].has_results = 0;
     for (uint32_t c = 0; c < l->list->collective_count; c++) l->runs[c].posted = 0;
+    l->next_collective = 0;
     for (uint32_t i = 0; i < l->list->command_count; i++) {
         uint32_t queue = l->list->order[i];
         TU_TRY(enqueue_command(l, queue, l->queues[queue].next++, is_first));

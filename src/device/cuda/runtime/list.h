@@ -25,20 +25,22 @@ typedef struct cuda_list_queue {
 typedef struct cuda_collective_run {
     uint32_t posted; /* number of ranks that have posted in the current step */
     CUevent done;
-    cuda_group_sum sum; /* of a collective over processes */
+    cuda_process_collective over_processes; /* if it is one */
 } cuda_collective_run;
 
 typedef struct cuda_list {
     const tu_command_list *list;
     const tu_list_part *parts; /* the engine's arrays, valid as long as the list */
     const tu_list_collective *collectives;
-    uint32_t first;              /* the partition of the first queue: its stream is captured */
-    cuda_member *members;        /* per partition */
-    cuda_list_queue *queues;     /* per queue */
-    cuda_collective_run *runs;   /* per collective */
-    CUevent *events;             /* per event */
-    cuda_connection *connection; /* of collectives over processes; NULL: there are none */
-    bool copies_via_host;        /* a copy goes between GPUs without peer access, through the host */
+    const tu_route *const *routes; /* NULL: see tu_list_binding */
+    uint32_t first;                /* the partition of the first queue: its stream is captured */
+    cuda_member *members;          /* per partition */
+    cuda_list_queue *queues;       /* per queue */
+    cuda_collective_run *runs;     /* per collective */
+    CUevent *events;               /* per event */
+    cuda_connection *connection;   /* of collectives over processes; NULL: there are none */
+    uint32_t next_collective;      /* over processes, in the current step */
+    bool copies_via_host;          /* a copy goes between GPUs without peer access, through the host */
 } cuda_list;
 
 /* Prepares streams and events. After a failure, free the list with cuda_list_free() too. */

@@ -18,7 +18,7 @@
  * kernel by kernel may exceed that limit.
  *
  * A list with collectives over processes is captured and replayed in all of them alike, as NCCL requires: its graphs have
- * one step, and its rings get their final size at once.
+ * one step, its rings get their final size at once, and before a call the processes agree on what is captured.
  *
  * Streams, rings and graphs are made at the first call and kept for the next ones. After a failure they are freed, and
  * the next call makes them again.
@@ -174,12 +174,31 @@ static tu_status launch_graph(cuda_submit *r, uint32_t count, CUgraphExec *exec)
     return TU_OK;
 }
 
-static bool may_be_captured(const cuda_submit *r) {
+static bool forbids_capture(const cuda_submit *r) {
     for (uint32_t i = 0; i < cuda_submit_partitions(r); i++) {
         const cuda_kernels *kernels = r->list.members[i].kernels;
-        if (kernels && kernels->runtime->capture_forbidden) return false;
+        if (kernels && kernels->runtime->capture_forbidden) return true;
     }
-    return r->warm && !r->list.copies_via_host;
+    return r->list.copies_via_host;
+}
+
+/* Both processes of a transfer must capture it, or none, and replay the graphs of the same captures. But each has kernels,
+ * inputs and addresses of its own: one may have a new list while the others have a graph. Then all begin again. */
+static tu_status agree_on_capture(cuda_submit *r) {
+    enum { NEEDS_WARM_UP = 1, NEEDS_GRAPH = 2, FORBIDS_CAPTURE = 4 };
+    unsigned flags = (r->warm ? 0 : NEEDS_WARM_UP) | (r->one_step_graph ? 0 : NEEDS_GRAPH) |
+                     (forbids_capture(r) ? FORBIDS_CAPTURE : 0);
+    if (r->list.connection) {
+        CUevent sent;
+        TU_TRY(cuda_connection_send_flags(r->list.connection, (unsigned char)flags, &sent));
+        TU_TRY(cuda_make_current(cuda_submit_device(r)));
+        TU_TRY(cuda_submit_wait(r, sent));
+        flags = cuda_connection_flags(r->list.connection);
+        if (flags & (NEEDS_WARM_UP | NEEDS_GRAPH)) destroy_graphs(r);
+        if (flags & NEEDS_WARM_UP) r->warm = false;
+    }
+    r->forbids_capture = flags & FORBIDS_CAPTURE;
+    return TU_OK;
 }
 
 /* Counts launches. When a group is complete, waits until the previous group is done. */
@@ -194,7 +213,7 @@ static tu_status limit_launches(cuda_submit *r, uint32_t launches) {
 
 static tu_status launch_steps(cuda_submit *r, uint32_t count) {
     for (uint32_t done = 0; done < count;) {
-        bool captured = may_be_captured(r);
+        bool captured = r->warm && !r->forbids_capture;
         if (!captured) {
             TU_TRY(cuda_list_enqueue(&r->list, 1));
             r->warm = true;
@@ -305,6 +324,7 @@ static tu_status run(cuda_submit *r) {
     TU_TRY(create_rings(r, &r->call));
     if (r->seed != seed_of(r)) destroy_graphs(r);
     r->seed = seed_of(r);
+    TU_TRY(agree_on_capture(r));
     suspend_timing(r);
     tu_status status = run_rounds(r, &r->call);
     resume_timing(r);

@@ -10,7 +10,8 @@ typedef struct cuda_submit {
     cuda_list list;
     uint32_t steps_per_half; /* of a ring; the same for all rings */
     CUevent done[CUDA_HALVES];
-    bool warm; /* a step was enqueued kernel by kernel */
+    bool warm;            /* a step was enqueued kernel by kernel */
+    bool forbids_capture; /* during this call */
     uint64_t seed;
     uint32_t steps_per_graph;
     CUgraphExec one_step_graph, multi_step_graph;
