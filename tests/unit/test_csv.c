@@ -356,6 +356,9 @@ static void errors_name_line_and_column(void **state) {
     expect_failure("x,y\n1,1e60\n2,3\n", NULL, "line 2, column 'y': 1e+60 is too large for f32");
     expect_failure("x,x\n1,2\n3,4\n", NULL, "line 1: columns 1 and 2 are both called 'x'");
     expect_failure("1,2\n3,4\n5,6\n", NULL, "line 1: '1' is a number: expected a header");
+    expect_failure("x,y\r1,2\r3,4\r", NULL, "line 1: the lines end with a carriage return alone");
+    expect_failure("x;y\n1;1,5\n2;\n3;2,75\n", NULL,
+                   "line 2, column 'y': the numbers have a comma: expected a decimal point");
     expect_failure("x,y\n", NULL, "has 0 rows below the header");
     expect_failure("x,y\n1,2\n", NULL, "has 1 rows below the header");
 }
