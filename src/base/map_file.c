@@ -140,6 +140,13 @@ tu_status tu__check_mapping(const tu__mapped_file *file, const char *name) {
     return tu_fail(TU_IO, "'%s' was truncated while it was in use: it had %zu bytes", name, file->size);
 }
 
+void tu__release_pages(const tu__mapped_file *file, size_t begin, size_t end) {
+    if (!file->bytes || file->slot < 0) return; /* in the heap, madvise would replace the bytes by zeros */
+    begin = begin / page_bytes * page_bytes;
+    end = end / page_bytes * page_bytes;
+    if (end > begin) (void)madvise((char *)file->bytes + begin, end - begin, MADV_DONTNEED);
+}
+
 void tu__unmap_file(tu__mapped_file *file) {
     if (file->bytes && file->slot >= 0) {
         atomic_store(&slots[file->slot].begin, 0); /* first: another thread may get the address at once */

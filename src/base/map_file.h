@@ -28,6 +28,9 @@ TU__SHARED tu_status tu__map_file(const char *path, tu__mapped_file *file);
 TU__SHARED tu_status tu__map_file_in(const char *folder, const char *name, tu__mapped_file *file);
 /* Fails with TU_IO if the file was truncated while it was mapped and read: the rest was read as zeros. */
 TU__SHARED tu_status tu__check_mapping(const tu__mapped_file *file, const char *name);
+/* Lets the kernel drop the pages of bytes [begin, end), which have been read; reading them again is correct, but slower. Has
+ * no effect on a file that was read into the heap. */
+TU__SHARED void tu__release_pages(const tu__mapped_file *file, size_t begin, size_t end);
 /* Leaves `file` empty, as it may already be. */
 TU__SHARED void tu__unmap_file(tu__mapped_file *file);
 

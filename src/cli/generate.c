@@ -20,14 +20,15 @@ struct generate_values {
 };
 
 static const struct generate_values defaults = {
-    .prompt = "\n", .checkpoint = "last", .tokens = 200, .temperature = 1, .top_p = 1};
+    .prompt = "\n", .checkpoint = "last", .temperature = 1, .top_p = 1};
 
 static const struct cli_option options[] = {
     CLI_STRING(struct generate_values, prompt, "prompt", 0, "TEXT", "text to continue"),
     CLI_STRING(struct generate_values, prompt_file, "prompt-file", 0, "FILE",
                "file with the text to continue"),
-    CLI_INT(struct generate_values, tokens, "tokens", 0, "N", 1, 1 << 24,
-            "number of tokens to generate, at most up to the context of the network"),
+    CLI_INT(
+        struct generate_values, tokens, "tokens", 0, "N", 1, 1 << 24,
+        "number of tokens to generate (default: 200, or as many as the context of the network has room for)"),
     CLI_DOUBLE(struct generate_values, temperature, "temperature", 0, "T", 0, 1e6,
                "divide logits by T; 0: always the most probable token"),
     CLI_INT(struct generate_values, top_k, "top-k", 0, "K", 0, 1 << 24,
@@ -53,11 +54,12 @@ struct generation {
     void *prompt_file;
     size_t prompt_length, prompt_count;
     int32_t *tokens; /* of the prompt, then new ones */
+    size_t count;    /* of new tokens */
 };
 
 /* ---- The prompt ---- */
 
-enum { LONGEST_PROMPT = 64 << 20 };
+enum { LONGEST_PROMPT = 64 << 20, MOST_BY_DEFAULT = 200 };
 
 static int read_prompt(struct generation *g) {
     const char *name = g->v->prompt_file ? g->v->prompt_file : "--prompt";
@@ -119,7 +121,7 @@ static int generate(struct generation *g) {
     const struct generate_values *v = g->v;
     int64_t drawable = tu_tokenizer_vocabulary(g->tokenizer),
             vocabulary = tu_generator_vocabulary(g->generator);
-    size_t count = (size_t)v->tokens;
+    size_t count = g->count;
     tu_generate_options o = {.struct_size = sizeof o,
                              .seed = (uint64_t)v->seed,
                              .temperature = v->temperature == 0 ? TU_ZERO : v->temperature,
@@ -140,17 +142,26 @@ static int generate(struct generation *g) {
     return CLI_DONE;
 }
 
-/* Encodes the prompt and limits the new tokens to the context. */
+/* Sets the number of new tokens, for which the context must have room. */
+static int choose_count(struct generation *g, size_t context) {
+    size_t given = (size_t)g->v->tokens, room = g->prompt_count < context ? context - g->prompt_count : 0;
+    g->count = given ? given : room < MOST_BY_DEFAULT ? room : MOST_BY_DEFAULT;
+    if (g->count && g->count <= room) return CLI_DONE;
+    if (!given)
+        return cli_input_error(
+            "generate: the prompt has %zu tokens: expected fewer than %zu, the context of the network",
+            g->prompt_count, context);
+    return cli_input_error("generate: a prompt of %zu tokens and --tokens %zu"
+                           ": expected at most %zu tokens together, the context of the network",
+                           g->prompt_count, given, context);
+}
+
 static int encode_prompt(struct generation *g) {
     size_t context = (size_t)tu_generator_context(g->generator), length = g->prompt_length;
-    g->tokens = calloc((length > context ? length : context) + (size_t)g->v->tokens, sizeof *g->tokens);
+    g->tokens = calloc(length > context ? length : context, sizeof *g->tokens);
     if (!g->tokens) return cli_fail("generate: out of memory");
     tu_status status = tu_tokenizer_encode(g->tokenizer, g->prompt, length, g->tokens, &g->prompt_count);
-    if (status != TU_OK) return cli_report(status);
-    if (g->prompt_count + (size_t)g->v->tokens <= context) return CLI_DONE;
-    return cli_input_error("generate: a prompt of %zu tokens and --tokens %" PRId64
-                           ": expected at most %zu tokens together, the context of the network",
-                           g->prompt_count, g->v->tokens, context);
+    return status == TU_OK ? choose_count(g, context) : cli_report(status);
 }
 
 static int open_tokenizer(struct generation *g, const char *trained_with) {

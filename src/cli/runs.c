@@ -50,6 +50,14 @@ struct list {
 
 /* ---- Filtering ---- */
 
+/* Numbers are equal however they are written: 1e-3 and 0.001. */
+static bool same_value(const char *a, const char *b) {
+    char *end_a, *end_b;
+    if (strcmp(a, b) == 0) return true;
+    double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    return end_a != a && end_b != b && !*end_a && !*end_b && x == y;
+}
+
 /* True if the run has every NAME=VALUE of the list. Stores false in `*valid` for a name that is no setting. */
 static bool has_settings(const tu_runs *runs, size_t index, const char *where, bool *valid) {
     char list[4096], value[VALUE_BYTES], *rest = NULL;
@@ -67,7 +75,7 @@ static bool has_settings(const tu_runs *runs, size_t index, const char *where, b
             return false;
         }
         if (tu_runs_setting(runs, index, setting, value, sizeof value) != TU_OK ||
-            strcmp(value, equals + 1) != 0)
+            !same_value(value, equals + 1))
             return false;
     }
     return true;

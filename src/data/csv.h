@@ -30,6 +30,8 @@ typedef struct tu__csv {
     char delimiter;
     size_t field_count;
     const char **names; /* of the fields; unique */
+    uint32_t *slots;    /* hash table of the names: field + 1 */
+    size_t slot_count;
     bool has_row_names; /* the first field has no name in the file: R and pandas write row numbers there */
     tu__arena arena;
 } tu__csv;
@@ -92,6 +94,7 @@ enum tu__csv_role { TU__CSV_DROP, TU__CSV_NUMBER, TU__CSV_CATEGORY };
 typedef struct tu__csv_field {
     enum tu__csv_role role;
     bool is_target;
+    bool is_chosen; /* by the user, with --categories */
     size_t element; /* of the column "numbers", "categories" or "target" */
     double shift;   /* a typical number, subtracted before numbers are summed */
 } tu__csv_field;

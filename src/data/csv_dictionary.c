@@ -41,7 +41,8 @@ static bool grow(tu__dictionary *d) {
     size_t capacity = d->capacity ? 2 * d->capacity : 16;
     if (!grow_array(&d->texts, capacity, sizeof *d->texts) ||
         !grow_array(&d->lengths, capacity, sizeof *d->lengths) ||
-        !grow_array(&d->hashes, capacity, sizeof *d->hashes))
+        !grow_array(&d->hashes, capacity, sizeof *d->hashes) ||
+        !grow_array(&d->trained, capacity, sizeof *d->trained))
         return false;
     uint32_t *slots = tu__alloc_array(2 * capacity, sizeof *slots, "the categories of a table");
     if (!slots) return false;
@@ -62,6 +63,7 @@ int32_t tu__dictionary_add(tu__dictionary *d, const char *text, size_t length, u
     d->texts[code] = copy;
     d->lengths[code] = (uint32_t)length;
     d->hashes[code] = hash;
+    d->trained[code] = false;
     insert(d, code);
     return (int32_t)code;
 }
@@ -70,6 +72,7 @@ void tu__dictionary_free(tu__dictionary *d) {
     tu__free(d->texts);
     tu__free(d->lengths);
     tu__free(d->hashes);
+    tu__free((void *)d->trained);
     tu__free(d->slots);
     *d = (tu__dictionary){0};
 }
@@ -90,23 +93,22 @@ static int compare(const void *a, const void *b) {
     return strcmp(x->text, y->text);
 }
 
-bool tu__dictionary_sort(const tu__dictionary *d, int32_t *order, const char **sorted) {
-    bool changed = false;
+int64_t tu__dictionary_sort(const tu__dictionary *d, bool all, int32_t *order, const char **sorted) {
     entry *entries = tu__alloc_array(d->count + 1, sizeof *entries, "the categories of a table");
+    int64_t count = 0;
+    if (!entries) return -1;
     for (size_t i = 0; i < d->count; i++) {
-        order[i] = (int32_t)i;
-        sorted[i] = d->texts[i];
-        if (!entries) continue;
-        entries[i] = (entry){.text = d->texts[i], .code = (int32_t)i};
-        entries[i].is_number = tu__csv_is_number(d->texts[i], d->lengths[i], &entries[i].number);
+        order[i] = -1;
+        if (!all && !d->trained[i]) continue;
+        entry *e = &entries[count++];
+        *e = (entry){.text = d->texts[i], .code = (int32_t)i};
+        e->is_number = tu__csv_is_number(d->texts[i], d->lengths[i], &e->number);
     }
-    if (!entries) return false;
-    qsort(entries, d->count, sizeof *entries, compare);
-    for (size_t i = 0; i < d->count; i++) {
+    qsort(entries, (size_t)count, sizeof *entries, compare);
+    for (int64_t i = 0; i < count; i++) {
         sorted[i] = entries[i].text;
         order[entries[i].code] = (int32_t)i;
-        changed |= entries[i].code != (int32_t)i;
     }
     tu__free(entries);
-    return changed;
+    return count;
 }

@@ -13,7 +13,8 @@ typedef struct tu__dictionary {
     const char **texts; /* by code */
     uint32_t *lengths;
     uint64_t *hashes;
-    uint32_t *slots; /* hash table: code + 1 */
+    _Atomic bool *trained; /* a training row has it; set by several threads */
+    uint32_t *slots;       /* hash table: code + 1 */
     size_t slot_count;
 } tu__dictionary;
 
@@ -25,8 +26,9 @@ int32_t tu__dictionary_find(const tu__dictionary *dictionary, const char *text, 
 int32_t tu__dictionary_add(tu__dictionary *dictionary, const char *text, size_t length, uint64_t hash);
 void tu__dictionary_free(tu__dictionary *dictionary);
 
-/* Sorts the texts: numbers by value, before other texts by their bytes. order[code] becomes the position of a text, and
- * `sorted` lists the texts. Returns true if any position differs from its code. */
-bool tu__dictionary_sort(const tu__dictionary *dictionary, int32_t *order, const char **sorted);
+/* Sorts the texts: numbers by value, before other texts by their bytes; those that no training row has are left out, unless
+ * `all`. order[code] becomes the position of a text, or -1, and `sorted` lists the texts. Returns their number, or -1 if
+ * memory runs out. */
+int64_t tu__dictionary_sort(const tu__dictionary *dictionary, bool all, int32_t *order, const char **sorted);
 
 #endif

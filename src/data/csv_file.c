@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/alloc.h"
 #include "base/utf8.h"
 #include "data/csv.h"
 
@@ -84,6 +83,17 @@ static char find_delimiter(const char *at, const char *end) {
     return delimiters[best];
 }
 
+/* A file without a line feed may have the line ends of old Macs. */
+static tu_status check_line_ends(const tu__csv *csv, const char *begin, const char *end) {
+    const char *found = begin < end ? memchr(begin, '\r', (size_t)(end - begin)) : NULL;
+    if (!found || found + 1 == end) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "'%.300s', line 1: the lines end with a carriage return alone: expected line feeds (convert the "
+        "file with tr '\\r' '\\n', for example)",
+        csv->path);
+}
+
 static const char *header_end(const char *at, const char *end) {
     bool quoted = false;
     for (; at < end; at++) {
@@ -122,28 +132,32 @@ static tu_status read_name(tu__csv *csv, size_t index, const tu__csv_cell *cell)
     return TU_OK;
 }
 
-/* Names are sorted by their hash, so that a header of many columns is checked in linear time. */
-static tu_status check_unique(const tu__csv *csv) {
-    size_t slots = 64;
-    while (slots < 2 * csv->field_count) slots *= 2;
-    uint32_t *table = tu__alloc_array(slots, sizeof *table, "the names of columns");
-    if (!table) return TU_NO_MEMORY;
-    tu_status status = TU_OK;
-    for (size_t i = 0; status == TU_OK && i < csv->field_count; i++) {
-        uint64_t hash = 14695981039346656037u;
-        for (const char *c = csv->names[i]; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-        size_t slot = (hash ^ hash >> 29) & (slots - 1);
-        while (table[slot] && strcmp(csv->names[table[slot] - 1], csv->names[i]) != 0)
-            slot = (slot + 1) & (slots - 1);
-        if (table[slot])
-            status = tu_fail(TU_INVALID,
-                             "'%.300s', line 1: columns %u and %zu are both called '%.60s': expected "
-                             "different names",
-                             csv->path, table[slot], i + 1, csv->names[i]);
-        table[slot] = (uint32_t)i + 1;
+/* Returns the slot of a name; it is 0 if no field has this name. */
+static uint32_t *find_slot(const tu__csv *csv, const char *name) {
+    uint64_t hash = 14695981039346656037u;
+    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    size_t slot = (hash ^ hash >> 29) & (csv->slot_count - 1);
+    while (csv->slots[slot] && strcmp(csv->names[csv->slots[slot] - 1], name) != 0)
+        slot = (slot + 1) & (csv->slot_count - 1);
+    return &csv->slots[slot];
+}
+
+/* Enters the names into the hash table; fails if two are equal. */
+static tu_status enter_names(tu__csv *csv) {
+    csv->slot_count = 64;
+    while (csv->slot_count < 2 * csv->field_count) csv->slot_count *= 2;
+    csv->slots = tu__arena_alloc(&csv->arena, csv->slot_count * sizeof *csv->slots); /* zeroed */
+    if (!csv->slots) return TU_NO_MEMORY;
+    for (size_t i = 0; i < csv->field_count; i++) {
+        uint32_t *slot = find_slot(csv, csv->names[i]);
+        if (*slot)
+            return tu_fail(TU_INVALID,
+                           "'%.300s', line 1: columns %u and %zu are both called '%.60s': expected "
+                           "different names",
+                           csv->path, *slot, i + 1, csv->names[i]);
+        *slot = (uint32_t)i + 1;
     }
-    tu__free(table);
-    return status;
+    return TU_OK;
 }
 
 /* A header of numbers is a row of a file that lacks one. */
@@ -171,7 +185,7 @@ static tu_status read_header(tu__csv *csv, const char *at, const char *end) {
         at = cell.next < end ? cell.next + 1 : end;
     }
     csv->field_count = count;
-    TU_TRY(check_unique(csv));
+    TU_TRY(enter_names(csv));
     return check_has_header(csv);
 }
 
@@ -187,12 +201,12 @@ tu_status tu__csv_open(const char *path, tu__csv *csv) {
                        "'%.300s': the header is longer than %d bytes: expected at most %d columns", path,
                        MAX_HEADER, TU__MAX_FIELDS);
     TU_TRY(check_encoding(csv, begin, stop));
+    if (stop == end) TU_TRY(check_line_ends(csv, begin, end));
     csv->rows_at = (size_t)(stop - csv->bytes);
     return read_header(csv, begin, stop > begin && stop[-1] == '\r' ? stop - 1 : stop);
 }
 
 size_t tu__csv_find(const tu__csv *csv, const char *name) {
-    for (size_t i = 0; i < csv->field_count; i++)
-        if (strcmp(csv->names[i], name) == 0) return i;
-    return csv->field_count;
+    uint32_t field = *find_slot(csv, name);
+    return field ? field - 1 : csv->field_count;
 }

@@ -42,17 +42,30 @@ tu_status tu__csv_each_name(const tu__csv *csv, const char *option, const char *
 
 typedef struct seen { /* of a column */
     int64_t numbers, texts;
+    int64_t commas;  /* of the texts, those that are numbers with a comma */
     int64_t whole;   /* of the numbers, those that are integers from 0 to 19 */
     uint32_t values; /* bit v is set if the integer v occurs */
     double sum;
     const char *text; /* the first that is not a number */
 } seen;
 
+/* True for "1,5". */
+static bool has_decimal_comma(const tu__csv_cell *cell) {
+    char text[40];
+    double number;
+    const char *comma = memchr(cell->text, ',', cell->length);
+    if (!comma || cell->length >= sizeof text) return false;
+    memcpy(text, cell->text, cell->length);
+    text[comma - cell->text] = '.';
+    return tu__csv_is_number(text, cell->length, &number);
+}
+
 static void look_at_cell(const tu__csv_cell *cell, const char *at, seen *s) {
     double number;
     if (tu__csv_is_missing(cell->text, cell->length)) return;
     if (!tu__csv_is_number(cell->text, cell->length, &number)) {
         if (!s->texts++) s->text = at;
+        s->commas += has_decimal_comma(cell);
         return;
     }
     s->numbers++;
@@ -108,6 +121,7 @@ static tu_status drop(void *context, size_t field) {
 static tu_status read_as_categories(void *context, size_t field) {
     const struct choice *c = context;
     c->layout->fields[field].role = TU__CSV_CATEGORY;
+    c->layout->fields[field].is_chosen = true;
     return TU_OK;
 }
 
@@ -127,6 +141,22 @@ static void choose_roles(const struct choice *c) {
         c->layout->fields[i].role = numbers ? TU__CSV_NUMBER : TU__CSV_CATEGORY;
         c->layout->fields[i].shift = s->numbers ? s->sum / (double)s->numbers : 0;
     }
+}
+
+/* Numbers with a decimal comma would be categories, each with hardly any rows. */
+static tu_status check_commas(const struct choice *c) {
+    for (size_t i = 0; i < c->csv->field_count; i++) {
+        const seen *s = &c->seen[i];
+        if (c->layout->fields[i].role != TU__CSV_CATEGORY || c->layout->fields[i].is_chosen || !s->commas ||
+            (double)(s->numbers + s->commas) < 0.9 * (double)(s->numbers + s->texts))
+            continue;
+        return tu__csv_fail(
+            c->csv, s->text, i,
+            "the numbers have a comma: expected a decimal point; to read the column as categories, "
+            "use --categories %.60s",
+            c->csv->names[i]);
+    }
+    return TU_OK;
 }
 
 static tu_status check_targets(const struct choice *c) {
@@ -186,6 +216,7 @@ static tu_status choose(const struct choice *c, const tu_dataset_options *o, tu_
     TU_TRY(tu__csv_each_name(c->csv, "target", o->target, make_target, context));
     TU_TRY(tu__csv_each_name(c->csv, "categories", o->categories, read_as_categories, context));
     TU_TRY(tu__csv_each_name(c->csv, "drop", o->drop, drop, context));
+    TU_TRY(check_commas(c));
     TU_TRY(check_targets(c));
     number_elements(c);
     if (c->layout->numbers + c->layout->categories == 0)

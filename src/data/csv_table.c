@@ -8,6 +8,7 @@
  * others, are replaced. */
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static bool grow_array(void *array, size_t count, size_t size) {
 
 static bool reserve(const conversion *c, rows *r) {
     if (r->count < r->capacity) return true;
-    int64_t capacity = r->capacity ? 2 * r->capacity : 1024;
+    int64_t capacity = r->capacity ? 2 * r->capacity : 16; /* a row may have 65,536 cells */
     size_t count = (size_t)capacity;
     if (!grow_array(&r->numbers, count, c->layout.numbers * sizeof(float)) ||
         !grow_array(&r->categories, count, c->layout.categories * sizeof(int32_t)) ||
@@ -184,6 +185,16 @@ static void add_number(sums *s, double shift, float number) {
     s->squares += difference * difference;
 }
 
+/* Codes below -1 are those of new categories. */
+static void add_category(parsed *p, size_t field, int32_t code) {
+    const tu__dictionary *d = code >= 0 ? &p->conversion->dictionaries[field] : &p->new_texts[field];
+    size_t index = (size_t)(code >= 0 ? code : -2 - code);
+    if (code == -1)
+        p->missing[field]++;
+    else if (!atomic_load_explicit(&d->trained[index], memory_order_relaxed))
+        atomic_store_explicit(&d->trained[index], true, memory_order_relaxed);
+}
+
 static void add_row(parsed *p, const tu__csv_row *row) {
     const tu__csv_layout *l = &p->conversion->layout;
     for (size_t i = 0; i < l->csv->field_count; i++) {
@@ -191,7 +202,7 @@ static void add_row(parsed *p, const tu__csv_row *row) {
         if (f->role == TU__CSV_NUMBER)
             add_number(&p->sums[i], f->shift, (f->is_target ? row->targets : row->numbers)[f->element]);
         else if (f->role == TU__CSV_CATEGORY && !f->is_target)
-            p->missing[i] += row->categories[f->element] == -1;
+            add_category(p, i, row->categories[f->element]);
     }
 }
 
@@ -239,7 +250,10 @@ static tu_status merge_texts(conversion *c, parsed *p, size_t field, int32_t *co
     const tu__dictionary *texts = &p->new_texts[field];
     for (size_t i = 0; i < texts->count; i++) {
         codes[i] = tu__dictionary_find(all, texts->texts[i], texts->lengths[i], texts->hashes[i]);
-        if (codes[i] >= 0) continue;
+        if (codes[i] >= 0) {
+            if (texts->trained[i]) all->trained[codes[i]] = true;
+            continue;
+        }
         if (all->count == TU__MAX_CATEGORIES)
             return tu_fail(
                 TU_INVALID,
@@ -247,6 +261,7 @@ static tu_status merge_texts(conversion *c, parsed *p, size_t field, int32_t *co
                 c->csv->path, c->csv->names[field], TU__MAX_CATEGORIES, c->csv->names[field]);
         codes[i] = tu__dictionary_add(all, texts->texts[i], texts->lengths[i], texts->hashes[i]);
         if (codes[i] < 0) return TU_NO_MEMORY;
+        all->trained[codes[i]] = texts->trained[i];
     }
     return TU_OK;
 }
@@ -309,13 +324,9 @@ static void write_blocks(void *context, int64_t first, int64_t last, int worker)
 }
 
 /* The pages of blocks that were read count as memory of the process until they are released. */
-static void release_pages(const conversion *c, size_t first, size_t count) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t begin = c->csv->rows_at + first * BLOCK_BYTES;
-    size_t end = (size_t)(c->blocks.block[first + count - 1].end - c->csv->bytes);
-    begin = begin / page * page;
-    end = end / page * page;
-    if (end > begin) (void)madvise((char *)c->csv->file.bytes + begin, end - begin, MADV_DONTNEED);
+static void release_blocks(const conversion *c, size_t first, size_t count) {
+    const char *end = c->blocks.block[first + count - 1].end;
+    tu__release_pages(&c->csv->file, c->csv->rows_at + first * BLOCK_BYTES, (size_t)(end - c->csv->bytes));
 }
 
 /* Reads and writes the blocks [first, first + count). */
@@ -341,7 +352,7 @@ static tu_status convert_round(conversion *c, size_t first, size_t count, int64_
     before = tu__parallel_begin(c->threads);
     tu__parallel_for_stealing((int64_t)count, 1, write_blocks, c);
     tu__parallel_end(before);
-    release_pages(c, first, count);
+    release_blocks(c, first, count);
     for (size_t i = 0; i < count; i++)
         if (c->round[i].reason) return tu__column_writer_fail(&c->writer, c->round[i].reason);
     return TU_OK;
@@ -377,23 +388,21 @@ static tu_status rewrite_codes(const conversion *c, const tu__csv_field *f, cons
     return TU_OK;
 }
 
+/* A category of the test rows alone is a missing one, as it is for every network that is trained on the others. A class
+ * of the target stays one, so that these rows can be counted. */
 static tu_status describe_categories(conversion *c, size_t field, tu__field *f) {
     const tu__dictionary *d = &c->dictionaries[field];
     const char **sorted = tu__arena_alloc(&c->arena, (d->count + 1) * sizeof *sorted);
     int32_t *order = tu__arena_alloc(&c->arena, (d->count + 1) * sizeof *order);
     if (!sorted || !order) return TU_NO_MEMORY;
-    bool changed = tu__dictionary_sort(d, order, sorted);
-    if (d->count == 0) { /* every cell is missing */
-        sorted[0] = "";
-        *f = (tu__field){.name = c->csv->names[field],
-                         .missing = c->missing[field],
-                         .categories = 1,
-                         .category_names = sorted};
-        return TU_OK;
-    }
+    int64_t count = tu__dictionary_sort(d, c->layout.fields[field].is_target, order, sorted);
+    if (count < 0) return TU_NO_MEMORY;
+    bool changed = false;
+    for (size_t i = 0; i < d->count; i++) changed |= order[i] != (int32_t)i;
+    if (count == 0) sorted[count++] = ""; /* every cell is missing */
     *f = (tu__field){.name = c->csv->names[field],
                      .missing = c->missing[field],
-                     .categories = (int64_t)d->count,
+                     .categories = count,
                      .category_names = sorted};
     return changed ? rewrite_codes(c, &c->layout.fields[field], order) : TU_OK;
 }
@@ -599,7 +608,7 @@ static tu_status convert_file(const char *source, const char *path, const tu_dat
 static tu_status find_path(const char *source, const struct stat *info, const tu_dataset_options *o,
                            tu__path *path) {
     tu__text key = {0};
-    tu__text_printf(&key, "csv 1: %s %lld %lld.%09ld, %.17g held out by %llu", source,
+    tu__text_printf(&key, "csv 2: %s %lld %lld.%09ld, %.17g held out by %llu", source,
                     (long long)info->st_size, (long long)info->st_mtim.tv_sec, info->st_mtim.tv_nsec,
                     o->test_share, (unsigned long long)o->seed);
     const char *const lists[] = {o->target, o->categories, o->drop};

@@ -81,6 +81,27 @@ static tu_status check_table_options(const char *spec, const tu_dataset_options 
                    spec);
 }
 
+/* A data file has its target already. It may be named again, as by `tutti eval --data` of a run that was trained on the table. */
+static tu_status check_same_target(const char *spec, const char *target, const tu_dataset *dataset) {
+    const tu__column *c = tu__columns_target(&dataset->columns);
+    bool is_table = c && c->field_count > 0;
+    if (!is_set(target) || (is_table && (c->field_count > 1 || strcmp(c->fields[0].name, target) == 0)))
+        return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "--target %.60s cannot be used with '%.400s', a data file with %s%.60s: expected a CSV file", target,
+        spec, is_table ? "the target " : "no table", is_table ? c->fields[0].name : "");
+}
+
+static tu_status open_data_file(const char *spec, const tu_dataset_options *o, tu_dataset **dataset) {
+    TU_TRY(tu__data_file_open_window(spec, o->window, dataset));
+    tu_status status = check_same_target(spec, o->target, *dataset);
+    if (status == TU_OK) return TU_OK;
+    tu_dataset_free(*dataset);
+    *dataset = NULL;
+    return status;
+}
+
 tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
     struct stat info;
@@ -100,7 +121,7 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_
     if (downloadable) return tu__open_downloadable(downloadable, &o, dataset);
     if (exists) {
         if (is_folder) return tu__open_folder(spec, &o, dataset);
-        if (tu__data_file_recognise(spec)) return tu__data_file_open_window(spec, o.window, dataset);
+        if (tu__data_file_recognise(spec)) return open_data_file(spec, &o, dataset);
         if (is_csv) return tu__open_csv(spec, &o, dataset);
         if (!tu__ends_with(spec, ".npy"))
             return tu_fail(

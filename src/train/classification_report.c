@@ -17,7 +17,7 @@ static double f1_of(int64_t classes, const int64_t *confusion, int64_t class, bo
         wanted += confusion[class * classes + i];
         predicted += confusion[i * classes + class];
     }
-    *present = wanted > 0;
+    *present = wanted + predicted > 0;
     return wanted + predicted ? 2 * (double)both / (double)(wanted + predicted) : 0;
 }
 
@@ -41,18 +41,21 @@ typedef struct scored {
     bool positive;
 } scored;
 
+/* NaN comes first. */
 static int compare_scores(const void *a, const void *b) {
     float x = ((const scored *)a)->score, y = ((const scored *)b)->score;
+    if (isnan(x) || isnan(y)) return isnan(y) - isnan(x);
     return (x > y) - (x < y);
 }
 
 /* Mann and Whitney: counts the pairs of a positive and a negative sample in which the positive one has the higher score;
- * equal scores count half. Returns NaN if there are no such pairs. */
+ * equal scores count half. Returns NaN if there are no such pairs, or a score is NaN. */
 static double auc_of_sorted(const scored *s, int64_t samples) {
     double negatives = 0, positives = 0, pairs = 0;
     for (int64_t i = 0; i < samples;) {
         double same[2] = {0};
         float score = s[i].score;
+        if (isnan(score)) return (double)NAN; /* it equals no score, not even itself */
         for (; i < samples && s[i].score == score; i++) same[s[i].positive]++;
         pairs += same[true] * (negatives + same[false] / 2);
         negatives += same[false];
@@ -86,8 +89,9 @@ static double calibration_error(int64_t samples, int64_t classes, const float *p
         int64_t best = 0;
         for (int64_t c = 1; c < classes; c++)
             if (p[c] > p[best]) best = c;
-        int bin = (int)((double)p[best] * BINS);
-        bin = bin < 0 ? 0 : bin >= BINS ? BINS - 1 : bin;
+        if (isnan(p[best])) return (double)NAN;
+        double place = (double)p[best] * BINS;
+        int bin = place < 0 ? 0 : place >= BINS ? BINS - 1 : (int)place;
         confidence[bin] += (double)p[best];
         correct[bin] += best == labels[i];
     }

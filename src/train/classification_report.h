@@ -6,7 +6,8 @@
  *     calibration_error  expected calibration error: mean difference between confidence and accuracy, in 15 equal intervals
  *                        of the confidence
  *
- * Classes without samples do not count. */
+ * Classes without samples do not count, except that F1 is 0 for one that is predicted. Without samples of two kinds, or if a
+ * probability is NaN, the AUC is NaN. */
 #ifndef TU__TRAIN_CLASSIFICATION_REPORT_H
 #define TU__TRAIN_CLASSIFICATION_REPORT_H
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/disk.h"
@@ -50,17 +51,30 @@ static tu_status set_path(const char *path, tu__run_folder *folder) {
 
 /* ---- The lock ---- */
 
+/* Takes the lock; returns 0 or an errno. `tutti runs` takes a shared lock for a moment to see whether a process trains; a
+ * process that trains lets nobody take one. So EWOULDBLOCK while shared locks are possible means: try again. */
+static int take_lock(int fd) {
+    enum { MOST_TRIES = 10000 };
+    const struct timespec millisecond = {0, 1000000};
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK || i == MOST_TRIES || flock(fd, LOCK_SH | LOCK_NB) != 0) return errno;
+        flock(fd, LOCK_UN);
+        nanosleep(&millisecond, NULL);
+    }
+    return 0;
+}
+
 static tu_status lock_folder(tu__run_folder *folder) {
     tu__path path = tu__path_in(folder->path, "lock");
     int fd = tu__open_to_write(folder->path, "lock", O_RDWR | O_CREAT);
     if (fd < 0)
         return tu_fail(TU_IO, "cannot lock the run folder: cannot open '%s': %s", path.text,
                        tu__file_reason(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    int reason = take_lock(fd);
+    if (reason == 0) {
         folder->lock = fd;
         return TU_OK;
     }
-    int reason = errno;
     close(fd);
     if (reason == EWOULDBLOCK)
         return tu_fail(TU_INVALID,

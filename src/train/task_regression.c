@@ -1,7 +1,9 @@
 /* The task "regression": one or several numbers.
  *
  * The network learns the targets minus their mean, divided by their standard deviation, with the mean squared error; so
- * the learning rate does not depend on their unit. Metrics are in the unit of the targets; R2 is averaged over them. */
+ * the learning rate does not depend on their unit. Metrics are in the unit of the targets: errors are summed in units of the
+ * deviation, since squares of very large or small numbers do not fit into f32, and converted in f64. R2 is averaged over
+ * the targets; it is 0, as in scikit-learn, for a target that is the same in all rows. */
 #include <tutti/ops.h>
 
 #include "base/alloc.h"
@@ -56,21 +58,32 @@ static tu_value loss(const tu_task_batch *b, tu_value output) {
 }
 
 static void measure(const tu_task_batch *b, tu_value output) {
-    tu_value wanted = targets(b), error = tu_sub(in_unit(b, output), wanted);
-    tu_value distance = tu_sub(wanted, numbers(b, true));
+    tu_value distance = tu_task_standardize(b, targets(b));
+    tu_value error = tu_sub(tu_cast(output, TU_F32), distance);
     tu_task_sum(b, "absolute_error", tu_abs(error));
     tu_task_sum(b, "squared_error", tu_square(error));
     tu_task_sum(b, "distance", distance);
     tu_task_sum(b, "squared_distance", tu_square(distance));
 }
 
+/* The deviations that numbers() divides by, f64 [targets]. */
+static tu_value deviations(const tu_task_totals *t) {
+    const tu_task_batch batch = {.graph = t->graph, .config = t->config};
+    return tu_cast(numbers(&batch, false), TU_F64);
+}
+
 static void report(const tu_task_totals *t) {
-    tu_value n = tu_task_samples(t), squared = tu_task_total(t, "squared_error");
+    tu_value n = tu_task_samples(t), unit = deviations(t), squared = tu_task_total(t, "squared_error");
     tu_value distance = tu_task_total(t, "distance");
-    tu_value spread = tu_sub(tu_task_total(t, "squared_distance"), tu_div(tu_square(distance), n));
+    tu_value all = tu_task_total(t, "squared_distance");
+    tu_value spread = tu_sub(all, tu_div(tu_square(distance), n));
     tu_value r2 = tu_shift(tu_neg(tu_div(squared, spread)), 1);
-    tu_task_metric(t, "rmse", tu_sqrt(tu_mean(tu_div(squared, n))), TU_LOWER_IS_BETTER);
-    tu_task_metric(t, "mae", tu_mean(tu_div(tu_task_total(t, "absolute_error"), n)), TU_LOWER_IS_BETTER);
+    /* Of rows with one and the same target the spread is a rounding error. */
+    r2 = tu_select(tu_greater(spread, tu_scale(all, 1e-6)), r2, tu_number(r2, 0));
+    tu_value absolute = tu_mul(tu_task_total(t, "absolute_error"), unit);
+    tu_value in_unit_squared = tu_mul(tu_mul(squared, unit), unit);
+    tu_task_metric(t, "rmse", tu_sqrt(tu_mean(tu_div(in_unit_squared, n))), TU_LOWER_IS_BETTER);
+    tu_task_metric(t, "mae", tu_mean(tu_div(absolute, n)), TU_LOWER_IS_BETTER);
     tu_task_metric(t, "r2", tu_mean(r2), TU_HIGHER_IS_BETTER);
 }
 

@@ -1,5 +1,6 @@
 /* A generator of a run folder, from its graph for predictions and a checkpoint, or of a model file. */
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <tutti/generate.h>
@@ -22,9 +23,13 @@ static tu_status generator_of_run(const char *folder, const tu_trained_options *
     return status;
 }
 
-static tu_status generator_of_file(const char *path, const tu_generator_options *generator_options,
-                                   tu_generator **generator, char tokenizer[TU_TOKENIZER_NAME]) {
+static tu_status generator_of_file(const char *path, const tu_trained_options *o,
+                                   const tu_generator_options *generator_options, tu_generator **generator,
+                                   char tokenizer[TU_TOKENIZER_NAME]) {
     tu__model_file file;
+    if (o->checkpoint && strcmp(o->checkpoint, "last") != 0)
+        return tu_fail(TU_INVALID, "checkpoint '%.60s': '%s' is a model file, which has no checkpoints",
+                       o->checkpoint, path);
     TU_TRY(tu__model_file_open(path, &file));
     const char *name = tu__model_file_text(&file, "tokenizer");
     if (name) snprintf(tokenizer, TU_TOKENIZER_NAME, "%s", name);
@@ -41,6 +46,6 @@ tu_status tu_trained_generator_with(const char *path, tu_generator **generator,
     *generator = NULL;
     tokenizer[0] = '\0';
     bool is_file = stat(path, &attributes) == 0 && S_ISREG(attributes.st_mode);
-    return is_file ? generator_of_file(path, &generator_options, generator, tokenizer)
+    return is_file ? generator_of_file(path, &o, &generator_options, generator, tokenizer)
                    : generator_of_run(path, &o, &generator_options, generator, tokenizer);
 }

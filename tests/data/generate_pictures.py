@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/data/pictures for tests/unit/test_image.c: one small PNG of every colour type, and JPEGs.
+"""Writes tests/data/pictures for tests/unit/test_image.c: one small PNG of every colour type, JPEGs, a GIF and a WebP.
 
-    tests/data/generate_pictures.py            # needs Pillow for the JPEGs
+    tests/data/generate_pictures.py            # needs Pillow for all but the PNGs
 
 The script encodes the PNGs itself, so that they do not depend on the library that Tutti reads them with. Each is 5
 pixels wide and 3 high. Pixel (x, y) has red 50 x, green 100 y, blue 10 (x + y) and alpha 255 - 50 x; grey is 20 x
@@ -96,7 +96,23 @@ def jpegs():
     picture.save(path("oriented.jpg"), quality=95, subsampling=0, exif=exif)
 
 
+def gif_and_webp():
+    """The GIF has a second frame, which the decoder must ignore; the WebP is lossless."""
+    from PIL import Image
+
+    indices = Image.new("P", (WIDTH, HEIGHT))
+    indices.putpalette([s for y in range(HEIGHT) for x in range(WIDTH) for s in colour(x, y)])
+    indices.putdata(range(WIDTH * HEIGHT))
+    second = indices.copy()
+    second.putdata(list(range(WIDTH * HEIGHT))[::-1])
+    indices.save(os.path.join(FOLDER, "palette.gif"), save_all=True, append_images=[second], optimize=False)
+    picture = Image.new("RGB", (WIDTH, HEIGHT))
+    picture.putdata([tuple(colour(x, y)) for y in range(HEIGHT) for x in range(WIDTH)])
+    picture.save(os.path.join(FOLDER, "colour.webp"), lossless=True)
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
     pngs()
     jpegs()
+    gif_and_webp()

@@ -1,7 +1,12 @@
 /* Training runs of other tasks than pictures: metrics against their definition, resuming, a task of the program, hooks, class
  * weights, predictions of rows, exported models, and lists of runs. */
+#include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <tutti/runs.h>
 
@@ -93,15 +98,15 @@ static void metrics_of_regression_are_those_of_the_predictions(void **state) {
     check(tu_dataset_open(table, &opened, .target = "y", .drop = "kind"));
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     check(tu_dataset_describe(opened, &info));
-    static double wanted[ROWS];
-    static const char *const format = "awk -F, 'NR>1{print $4}' '%s' > '%s/wanted.txt'";
+    static double wanted[ROWS], b[ROWS]; /* several rows may have the same target */
+    static const char *const format = "awk -F, 'NR>1{print $4, $2}' '%s' > '%s/wanted.txt'";
     command(format, table, scratch);
     char path[600];
     snprintf(path, sizeof path, "%s/wanted.txt", scratch);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     for (int i = 0; i < ROWS; i++)
-        assert_int_equal(fscanf(file, "%lf", &wanted[i]), 1); // NOLINT(cert-err34-c)
+        assert_int_equal(fscanf(file, "%lf %lf", &wanted[i], &b[i]), 2); // NOLINT(cert-err34-c)
     fclose(file);
     double squares = 0, absolute = 0, sum = 0, sum_squares = 0, n = (double)info.count[TU_TEST];
     for (int64_t i = 0; i < info.count[TU_TEST]; i++) {
@@ -109,7 +114,9 @@ static void metrics_of_regression_are_those_of_the_predictions(void **state) {
         int32_t category;
         check(tu_dataset_read_columns(opened, TU_TEST, i, (void *[]){numbers, &category, &y}));
         int row = 0;
-        while (row < ROWS && fabs(wanted[row] - (double)y) > 1e-4) row++;
+        while (row < ROWS &&
+               (fabs(wanted[row] - (double)y) > 1e-4 || fabs(b[row] - (double)numbers[1]) > 1e-4))
+            row++;
         assert_true(row < ROWS);
         double error = predicted[row] - wanted[row];
         squares += error * error;
@@ -127,6 +134,37 @@ static void metrics_of_regression_are_those_of_the_predictions(void **state) {
     assert_int_equal(evaluation.classes, 0);
     for (size_t i = 0; i < 3; i++) assert_true(evaluation.metrics[i].value == result.test_metrics[i].value);
     tu_evaluation_free(&evaluation);
+}
+
+/* Squares of 1e-30 and of 1e30 do not fit into f32; metrics do not depend on the unit of the target. */
+static void metrics_are_right_for_targets_of_any_unit(void **state) {
+    (void)state;
+    double errors[2];
+    for (int i = 0; i < 2; i++) {
+        command("awk -F, 'NR==1{print \"a,b,y\"} NR>1{print $1\",\"$2\",\"$4\"e%s\"}' '%s' > '%s/u.csv'",
+                i ? "30" : "-30", table, scratch);
+        char units[600];
+        snprintf(units, sizeof units, "%s/u.csv", scratch);
+        tu_train_result result = TU_SIZED(tu_train_result);
+        check(tu_train("mlp", units, &result, .target = "y", .base = 16, .batch = 32, .devices = "cpu",
+                       .threads = 1, .steps = 200, .out = run_folder));
+        errors[i] = result.test_metrics[0].value * (i ? 1e-30 : 1e30);
+        assert_true(errors[i] > 1 && errors[i] < 30);
+        assert_true(result.test_metrics[1].value < result.test_metrics[0].value);
+        assert_true(result.test_metrics[2].value > 0.3 && result.test_metrics[2].value < 1);
+        command("rm -r '%s'", run_folder);
+    }
+    assert_true(fabs(errors[0] - errors[1]) < 0.05 * errors[0]);
+}
+
+/* R2 compares with the spread of the targets, which a single row does not have. */
+static void r2_of_a_single_row_is_zero(void **state) {
+    (void)state;
+    tu_train_result result = TU_SIZED(tu_train_result);
+    write_table("rows.csv", 12);
+    check(train_table(&result, .target = "y", .drop = "kind", .steps = 20, .validation = -1));
+    assert_string_equal(result.test_metrics[2].name, "r2");
+    assert_true(result.test_metrics[2].value == 0);
 }
 
 static void a_resumed_run_has_the_same_bits(void **state) {
@@ -377,6 +415,28 @@ static void classes_with_weight_zero_are_not_learned(void **state) {
 
 /* ---- Lists of runs ---- */
 
+static void *release_later(void *lock) {
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    close(*(int *)lock);
+    return NULL;
+}
+
+/* Listing runs takes a shared lock for a moment, with which training must not collide. */
+static void a_run_starts_while_runs_are_listed(void **state) {
+    (void)state;
+    char path[600];
+    pthread_t thread;
+    check(train_table(NULL, .target = "y", .steps = 4, .checkpoint_every = 2));
+    snprintf(path, sizeof path, "%s/lock", run_folder);
+    int lock = open(path, O_RDONLY);
+    assert_true(lock >= 0);
+    assert_int_equal(flock(lock, LOCK_SH), 0);
+    assert_int_equal(pthread_create(&thread, NULL, release_later, &lock), 0);
+    tu_status status = tu_train(run_folder, NULL, NULL, .resume = true);
+    pthread_join(thread, NULL);
+    check(status);
+}
+
 static void runs_are_listed_with_their_metrics(void **state) {
     (void)state;
     tu_train_result result = TU_SIZED(tu_train_result);
@@ -415,6 +475,8 @@ static void runs_are_listed_with_their_metrics(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         on_table(metrics_of_regression_are_those_of_the_predictions),
+        on_table(metrics_are_right_for_targets_of_any_unit),
+        on_table(r2_of_a_single_row_is_zero),
         on_table(a_resumed_run_has_the_same_bits),
         on_table(rows_are_classified),
         on_table(a_model_file_predicts_the_same_rows),
@@ -424,6 +486,7 @@ int main(void) {
         on_table(tasks_that_are_wrong_are_refused),
         on_table(hooks_are_called_and_may_end_a_run),
         on_table(classes_with_weight_zero_are_not_learned),
+        on_table(a_run_starts_while_runs_are_listed),
         on_table(runs_are_listed_with_their_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -250,6 +250,36 @@ static void statistics_are_of_the_training_rows(void **state) {
     tu_dataset_free(set);
 }
 
+/* Categories are those of the training rows; one of the test rows alone is missing there. */
+static void categories_are_of_the_training_rows(void **state) {
+    (void)state;
+    static char text[20000] = "name,kind,y\n";
+    for (int i = 0; i < 500; i++) sprintf(text + strlen(text), "n%d,%s,%d\n", i, i % 2 ? "odd" : "even", i);
+    tu_dataset *set;
+    const tu_dataset_options o = {.struct_size = sizeof o, .target = "y"};
+    assert_int_equal(open_text(text, &o, &set), TU_OK);
+    assert_int_equal(set->info.count[TU_TEST], 50);
+    tu_field name = TU_SIZED(tu_field), kind = TU_SIZED(tu_field);
+    assert_int_equal(tu_dataset_field(set, 0, 0, &name), TU_OK);
+    assert_int_equal(tu_dataset_field(set, 0, 1, &kind), TU_OK);
+    assert_int_equal(name.categories, 450);
+    assert_int_equal(kind.categories, 2);
+    for (int split = TU_TRAIN; split <= TU_TEST; split++)
+        for (int64_t i = 0; i < set->info.count[split]; i++) {
+            int32_t codes[2];
+            char expected[16];
+            float y;
+            assert_int_equal(tu_dataset_read_columns(set, (tu_split)split, i, (void *[]){codes, &y}), TU_OK);
+            assert_string_equal(kind.category_names[codes[1]], (int)y % 2 ? "odd" : "even");
+            sprintf(expected, "n%d", (int)y);
+            if (split == TU_TEST)
+                assert_int_equal(codes[0], -1);
+            else
+                assert_string_equal(name.category_names[codes[0]], expected);
+        }
+    tu_dataset_free(set);
+}
+
 static void a_target_of_text_has_classes(void **state) {
     (void)state;
     tu_dataset *set;
@@ -326,6 +356,9 @@ static void errors_name_line_and_column(void **state) {
     expect_failure("x,y\n1,1e60\n2,3\n", NULL, "line 2, column 'y': 1e+60 is too large for f32");
     expect_failure("x,x\n1,2\n3,4\n", NULL, "line 1: columns 1 and 2 are both called 'x'");
     expect_failure("1,2\n3,4\n5,6\n", NULL, "line 1: '1' is a number: expected a header");
+    expect_failure("x,y\r1,2\r3,4\r", NULL, "line 1: the lines end with a carriage return alone");
+    expect_failure("x;y\n1;1,5\n2;\n3;2,75\n", NULL,
+                   "line 2, column 'y': the numbers have a comma: expected a decimal point");
     expect_failure("x,y\n", NULL, "has 0 rows below the header");
     expect_failure("x,y\n1,2\n", NULL, "has 1 rows below the header");
 }
@@ -392,6 +425,7 @@ int main(void) {
         cmocka_unit_test(blocks_have_every_record_once),
         cmocka_unit_test(a_table_has_numbers_categories_and_a_target),
         cmocka_unit_test(statistics_are_of_the_training_rows),
+        cmocka_unit_test(categories_are_of_the_training_rows),
         cmocka_unit_test(a_target_of_text_has_classes),
         cmocka_unit_test(delimiters_are_found_in_the_header),
         cmocka_unit_test(row_names_are_left_out),

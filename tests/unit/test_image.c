@@ -1,4 +1,4 @@
-/* Images: every kind of PNG decodes to its pixels, JPEGs come close, damaged files fail.
+/* Images: every kind of PNG, a GIF and a WebP decode to their pixels, JPEGs come close, damaged files fail.
  * tests/data/generate_pictures.py created the files and describes their contents. */
 #include "test.h"
 
@@ -177,6 +177,28 @@ static void jpegs_are_decoded_approximately(void **state) {
     tu__image_free(&image);
 }
 
+static void check_exact_colours(const char *name) {
+    static int (*const colour[])(int, int) = {red, green, blue};
+    tu__image image = load(name, 0);
+    assert_int_equal(image.width, 5);
+    assert_int_equal(image.height, 3);
+    assert_int_equal(image.channels, 3);
+    for (int y = 0; y < 3; y++)
+        for (int x = 0; x < 5; x++)
+            for (int k = 0; k < 3; k++) assert_pixel(name, &image, x, y, k, colour[k](x, y));
+    tu__image_free(&image);
+}
+
+static void the_first_frame_of_a_gif_is_decoded(void **state) {
+    (void)state;
+    check_exact_colours("palette.gif");
+}
+
+static void a_webp_is_decoded(void **state) {
+    (void)state;
+    check_exact_colours("colour.webp");
+}
+
 static void a_cmyk_jpeg_fails(void **state) {
     (void)state;
     tu__image image = load("grey.jpg", 0);
@@ -341,6 +363,8 @@ int main(void) {
         cmocka_unit_test(a_transparent_colour_is_black),
         cmocka_unit_test(channels_are_converted),
         cmocka_unit_test(jpegs_are_decoded_approximately),
+        cmocka_unit_test(the_first_frame_of_a_gif_is_decoded),
+        cmocka_unit_test(a_webp_is_decoded),
         cmocka_unit_test(a_cmyk_jpeg_fails),
         cmocka_unit_test(bytes_that_are_not_an_image_fail),
         cmocka_unit_test(a_truncated_image_fails),

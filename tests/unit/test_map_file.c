@@ -71,6 +71,28 @@ static void a_file_is_mapped(void **state) {
     tu__unmap_file(&file);
 }
 
+static void released_pages_can_be_read_again(void **state) {
+    (void)state;
+    tu__mapped_file file;
+    assert_int_equal(tu__map_file(path, &file), TU_OK);
+    tu__release_pages(&file, 100, file.size);
+    assert_int_equal(sum(&file), 7 * BYTES);
+    tu__unmap_file(&file);
+    tu__release_pages(&file, 0, 0);
+}
+
+/* A file that was read into the heap has no pages to release: dropping them would leave zeros. */
+static void bytes_in_the_heap_are_not_released(void **state) {
+    (void)state;
+    long page = sysconf(_SC_PAGESIZE);
+    tu__mapped_file file = {.size = (size_t)(4 * page), .slot = -1};
+    assert_int_equal(posix_memalign(&file.bytes, (size_t)page, file.size), 0);
+    memset(file.bytes, 7, file.size);
+    tu__release_pages(&file, 0, file.size);
+    assert_int_equal(sum(&file), 7 * (long)file.size);
+    free(file.bytes);
+}
+
 static void truncate_mapped(void) {
     tu__mapped_file file, other;
     require(tu__map_file(path, &file) == TU_OK);
@@ -161,7 +183,10 @@ int main(void) {
         on_a_file(truncation_is_reported_if_a_thread_of_the_library_reads),
         on_a_file(more_files_than_the_table_has_are_read),
         on_a_file(another_bus_error_ends_the_process),
-        on_a_file(a_file_is_mapped), /* last: installs the handler in this process */
+        /* The last ones install the handler in this process: */
+        on_a_file(a_file_is_mapped),
+        on_a_file(released_pages_can_be_read_again),
+        on_a_file(bytes_in_the_heap_are_not_released),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
