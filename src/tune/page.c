@@ -57,16 +57,19 @@ static void score_text(const tu_study *study, double cost, tu__text *text) {
 }
 
 static void best_text(const tu_study *study, const tu_study_info *info, tu__text *text) {
-    if (info->best < 0) {
+    if (!tu__best_trial(&study->trials)) {
         tu__text_printf(text, "no trial has finished yet");
         return;
     }
     tu__text_printf(text, "trial %" PRId64 ", validation %s ", info->best, info->objective);
     score_text(study, info->best_cost, text);
-    if (info->tested != info->best || isnan(info->test_accuracy)) return;
-    tu__text_printf(text, "; test accuracy ");
-    tu__chart_fixed(text, 100 * info->test_accuracy, 2);
-    tu__text_printf(text, "%%, test loss ");
+    if (info->tested != info->best || isnan(info->test_loss)) return;
+    if (!isnan(info->test_accuracy)) {
+        tu__text_printf(text, "; test accuracy ");
+        tu__chart_fixed(text, 100 * info->test_accuracy, 2);
+        tu__text_printf(text, "%%");
+    }
+    tu__text_printf(text, ", test loss ");
     tu__chart_number(text, info->test_loss);
 }
 
@@ -89,7 +92,8 @@ static void put_summary(const tu_study *study, const tu_study_info *info, tu__te
     best_text(study, info, &text);
     row(page, "best", tu__text_string(&text));
     tu__text_free(&text);
-    if (info->best >= 0) row(page, "run", study->trials.trials[info->best].run);
+    const tu__trial *best = tu__best_trial(&study->trials);
+    if (best) row(page, "run", best->run);
     row(page, "settings", info->settings);
     tu__text_printf(page, "</table>\n");
 }
