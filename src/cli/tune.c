@@ -222,7 +222,8 @@ static const char *address_of(const struct tune_values *v, const tu_tune_result 
 
 /* An address may contain a password, which is not printed. */
 static const char *shown_address(const struct tune_values *v, const tu_tune_result *r) {
-    return v->study && !strstr(v->study, "://") ? v->study : r->study;
+    bool has_password = strstr(r->study, ":***") != NULL || (v->study && strstr(v->study, "password"));
+    return v->study && !has_password ? v->study : r->study;
 }
 
 static int search(const char *model, struct tune_values *v) {
