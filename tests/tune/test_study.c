@@ -120,20 +120,37 @@ static void interrupted_trials_are_continued_first(void **state) {
     tu__study_close(&study);
 }
 
+/* The clock of a database that a test sets. */
+static double clock_seconds;
+
+static tu_status read_test_clock(tu__sql *sql, double *seconds) {
+    (void)sql;
+    *seconds = clock_seconds;
+    return TU_OK;
+}
+
+static tu__sql_driver clocked_driver(void) {
+    tu__sql_driver driver = tu__sql_sqlite;
+    driver.now = read_test_clock;
+    clock_seconds = 1e9;
+    return driver;
+}
+
 static void a_silent_worker_loses_its_trial_and_dead_ones_fail_it(void **state) {
     (void)state;
     tu__study study;
     tu__study_plan plan = plan_of("none", 1);
     open_study(&study, &plan);
-    study.timeout = 0.05;
+    tu__sql_driver clocked = clocked_driver();
+    study.sql.driver = &clocked;
     tu__claim first = claim(&study, TU__CLAIMED);
     const tu__claim *list[] = {&first};
     for (int i = 0; i < 4; i++) { /* heartbeats keep it */
-        usleep(30000);
+        clock_seconds += 40;
         assert_int_equal(tu__study_heartbeat(&study, 1, list), TU_OK);
         claim(&study, TU__CLAIM_LATER);
     }
-    usleep(100000);
+    clock_seconds += 61;
     tu__claim second = claim(&study, TU__CLAIMED);
     assert_int_equal(second.number, 0);
     assert_int_equal(second.attempt, 2);
@@ -141,7 +158,7 @@ static void a_silent_worker_loses_its_trial_and_dead_ones_fail_it(void **state) 
     tu__report r = {1, 64, 0.5, 0.5, 0};
     assert_int_equal(tu__study_report(&study, &first, &r, &prune), TU_LOST);
     assert_int_equal(tu__study_end(&study, &first, TU__TRIAL_FINISHED, 1, 1, NULL), TU_LOST);
-    usleep(100000);
+    clock_seconds += 61;
     claim(&study, TU__CLAIM_NEVER); /* after two attempts it has failed */
     tu__trials trials;
     assert_int_equal(tu__study_read(&study, true, &trials), TU_OK);
@@ -218,12 +235,11 @@ static void a_trial_that_ends_while_it_is_claimed_stays_ended(void **state) {
     tu__study study;
     tu__study_plan plan = plan_of("none", 1);
     open_study(&study, &plan);
-    study.timeout = 0.01;
-    claim(&study, TU__CLAIMED);
-    usleep(50000);
-    tu__sql_driver racing = tu__sql_sqlite;
-    racing.run = run_and_end;
+    tu__sql_driver racing = clocked_driver();
     study.sql.driver = &racing;
+    claim(&study, TU__CLAIMED);
+    clock_seconds += 61;
+    racing.run = run_and_end;
     claim(&study, TU__CLAIM_NEVER);
     tu__trials trials;
     assert_int_equal(tu__study_read(&study, false, &trials), TU_OK);
