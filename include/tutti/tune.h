@@ -54,6 +54,7 @@ typedef struct tu_tune_report {
     double cost;  /* ENDED: best error rate or loss of the trial; NaN: none */
     tu_trial_state state; /* ENDED */
     double images_per_second;
+    const char *objective; /* what trials are compared by: "accuracy" or "loss" */
 } tu_tune_report;
 
 typedef struct tu_tune_options {
@@ -64,16 +65,17 @@ typedef struct tu_tune_options {
     const char *space_file; /* more parameters, one a line; NULL: none */
     const char *sampler;    /* "tpe" (NULL), "random", "sobol", "grid" */
     const char *pruner;     /* "asha" (NULL), "median", "none" */
-    const char *objective;  /* "accuracy" (NULL) or "loss", of the validation split */
-    int64_t trials;         /* budget; 0: 20, for a grid all of its points, none if there is another budget */
-    int64_t total_steps;    /* budget: training steps of all trials; 0: none */
-    double seconds;         /* budget of this call; unfinished trials can be continued; 0: none */
-    const char *study; /* folder or file of SQLite, or postgresql://…; NULL: studies/MODEL-DATA-NUMBER */
-    const char *name;  /* of the study in its database; NULL: MODEL-DATA, or the only one */
-    const char *out;   /* folder for run folders; NULL: beside the study's file, or studies/NAME */
-    bool worker;       /* join the study: model, data, space and settings are its own */
+    const char
+        *objective; /* "accuracy" or "loss", of the validation split; NULL: accuracy if the task has one */
+    int64_t trials; /* budget; 0: 20, for a grid all of its points, none if there is another budget */
+    int64_t total_steps; /* budget: training steps of all trials; 0: none */
+    double seconds;      /* budget of this call; unfinished trials can be continued; 0: none */
+    const char *study;   /* folder or file of SQLite, or postgresql://…; NULL: studies/MODEL-DATA-NUMBER */
+    const char *name;    /* of the study in its database; NULL: MODEL-DATA, or the only one */
+    const char *out;     /* folder for run folders; NULL: beside the study's file, or studies/NAME */
+    bool worker;         /* join the study: model, data, space and settings are its own */
     double heartbeat_timeout; /* seconds of silence after which a worker is taken for dead; 0: 60 */
-    int64_t attempts;         /* to train a trial whose worker died; 0: 3 */
+    int64_t attempts;         /* to train a trial whose worker died; 0: 3, or those of the study */
     double database_timeout;  /* seconds to wait for a database that is away; 0: 300 */
     const volatile sig_atomic_t
         *stop; /* once it is not zero: interrupt all trials, save, return; read atomically */
@@ -91,7 +93,8 @@ typedef struct tu_tune_result {
     char best_run[4096]; /* its run folder */
     /* The best trial's on the test split, which is read once, when the study has ended; -1: not read. */
     double test_accuracy, test_loss;
-    double seconds; /* of this call */
+    double seconds;     /* of this call */
+    char objective[16]; /* "accuracy" or "loss" */
 } tu_tune_result;
 
 /* Searches for settings with which `model` trains best on `data`: tu_train_with explains both; NULL with `worker`, except

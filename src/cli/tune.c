@@ -38,7 +38,6 @@ static const struct tune_values defaults = {
         },
     .heartbeat_timeout = 60,
     .database_timeout = 300,
-    .attempts = 3,
     .sampler = -1,
     .pruner = -1,
     .objective = -1,
@@ -62,7 +61,7 @@ static const struct cli_option options[] = {
     CLI_CHOICE(struct tune_values, pruner, "pruner", 0, "NAME", pruners,
                "how bad trials are stopped early (default: asha)"),
     CLI_CHOICE(struct tune_values, objective, "objective", 0, "NAME", objectives,
-               "what is compared, on the validation split (default: accuracy)"),
+               "what is compared, on the validation split (default: accuracy, or loss if the task has none)"),
     CLI_INT(struct tune_values, trials, "trials", 0, "N", 0, 100000000,
             "number of trials; 0: 20, or all points of a grid, unless another budget is given"),
     CLI_INT(struct tune_values, total_steps, "total-steps", 0, "N", 0, INT64_MAX,
@@ -86,8 +85,8 @@ static const struct cli_option options[] = {
                "find a learning rate or a batch size within seconds, without a study"),
     CLI_DOUBLE(struct tune_values, heartbeat_timeout, "heartbeat-timeout", 0, "SECONDS", 0.1, 1e6,
                "a worker that is silent for longer is taken for dead: others continue its trials"),
-    CLI_INT(struct tune_values, attempts, "attempts", 0, "N", 1, 1000000,
-            "a trial whose workers died so often has failed"),
+    CLI_INT(struct tune_values, attempts, "attempts", 0, "N", 0, 1000000,
+            "a trial whose workers died so often has failed; 0: 3, or as the study says"),
     CLI_DOUBLE(struct tune_values, database_timeout, "database-timeout", 0, "SECONDS", 0, 1e6,
                "time to wait for a database that is away"),
     CLI_STRING(struct tune_values, o.recipe, "recipe", 0, "NAME",
@@ -221,6 +220,12 @@ static const char *address_of(const struct tune_values *v, const tu_tune_result 
     return v->study ? v->study : r->study;
 }
 
+/* An address may contain a password, which is not printed. */
+static const char *shown_address(const struct tune_values *v, const tu_tune_result *r) {
+    bool has_password = strstr(r->study, ":***") != NULL || (v->study && strstr(v->study, "password"));
+    return v->study && !has_password ? v->study : r->study;
+}
+
 static int search(const char *model, struct tune_values *v) {
     const char *parameters[MAX_TRIES];
     char *list = v->tries ? strdup(v->tries) : NULL, share[64];
@@ -239,7 +244,7 @@ static int search(const char *model, struct tune_values *v) {
     const char *out = v->o.out;
     v->o.out = NULL;
     if (!v->o.devices) v->o.devices = own_devices(share);
-    tune_table_begin(&table, v->quiet, v->trials, v->objective != 1);
+    tune_table_begin(&table, v->quiet, v->trials);
     tu_status status =
         tu_tune(model, v->data, &result, .train = &v->o, .space = parameters, .space_count = (size_t)count,
                 .space_file = v->space, .sampler = v->sampler >= 0 ? samplers[v->sampler] : NULL,
@@ -256,7 +261,7 @@ static int search(const char *model, struct tune_values *v) {
     if (v->json)
         cli_print_tune_json(&result);
     else
-        cli_print_tune(&result, address_of(v, &result), v->objective != 1);
+        cli_print_tune(&result, shown_address(v, &result));
     return stop_requested ? STOPPED : CLI_DONE;
 }
 
@@ -278,6 +283,29 @@ static int show(const struct tune_values *v) {
     return cli_report(status);
 }
 
+/* ---- Finders ---- */
+
+static int find(const char *model, struct tune_values *v) {
+    const char *given = v->worker                     ? "--worker"
+                        : v->study                    ? "--study"
+                        : v->name                     ? "--name"
+                        : v->tries                    ? "--try"
+                        : v->space                    ? "--space"
+                        : v->time                     ? "--time"
+                        : v->trials || v->total_steps ? "a budget"
+                        : v->page                     ? "--page"
+                        : v->sampler >= 0             ? "--sampler"
+                        : v->pruner >= 0              ? "--pruner"
+                        : v->objective >= 0           ? "--objective"
+                        : v->o.out                    ? "--out"
+                                                      : NULL;
+    if (given) return cli_input_error("tune: --find makes no study: remove %s", given);
+    catch_signals();
+    v->o.stop = &stop_requested;
+    int status = cli_tune_find(finders[v->find], model, v->data, &v->o, v->json);
+    return stop_requested ? STOPPED : status;
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     struct tune_values values = *(const struct tune_values *)given;
     const char *model = operand_count ? operands[0] : NULL;
@@ -290,8 +318,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (shows) return show(&values);
     if (!model && !values.worker)
         return cli_input_error("tune: no model given: expected a name or a C file, or --worker with --study");
-    if (values.find >= 0)
-        return cli_tune_find(finders[values.find], model, values.data, &values.o, values.json);
+    if (values.find >= 0) return find(model, &values);
     return search(model, &values);
 }
 

@@ -73,7 +73,8 @@ int cli_tune_find(const char *what, const char *model, const char *data, const t
         if (found.suggestion > 0)
             printf("suggestion: --%s %.3g\n", what, found.suggestion);
         else
-            printf("no suggestion: the loss never falls\n");
+            printf("no suggestion: %s\n",
+                   strcmp(what, "rate") == 0 ? "the loss never falls" : "no batch size was timed");
     }
     tu_tune_found_free(&found);
     return CLI_DONE;

@@ -34,7 +34,8 @@ static struct score format_score(bool shows_accuracy, double cost) {
 
 /* ---- Results of a search ---- */
 
-void cli_print_tune(const tu_tune_result *r, const char *study, bool shows_accuracy) {
+void cli_print_tune(const tu_tune_result *r, const char *study) {
+    bool shows_accuracy = strcmp(r->objective, "accuracy") == 0;
     print_row("study", "%s", r->study);
     print_row("trials", "%" PRId64 ": %" PRId64 " finished, %" PRId64 " pruned, %" PRId64 " failed",
               r->trials, r->finished, r->pruned, r->failed);
@@ -45,6 +46,8 @@ void cli_print_tune(const tu_tune_result *r, const char *study, bool shows_accur
     }
     if (r->test_accuracy >= 0)
         print_row("test", "accuracy %.2f%%, loss %.4f", 100 * r->test_accuracy, r->test_loss);
+    else if (r->test_loss >= 0)
+        print_row("test", "loss %.4f", r->test_loss);
     print_row("time", "%s", format_duration(r->seconds).text);
     if (r->stopped) print_row("continue", "tutti tune --worker --study %s", study);
     print_row("page", "%s/page.html", r->folder);
@@ -67,10 +70,8 @@ void cli_print_tune_json(const tu_tune_result *r) {
         tu_json_f64(&json, "best_cost", r->best_cost);
         tu_json_string(&json, "best_run", r->best_run);
     }
-    if (r->test_accuracy >= 0) {
-        tu_json_f64(&json, "test_accuracy", r->test_accuracy);
-        tu_json_f64(&json, "test_loss", r->test_loss);
-    }
+    if (r->test_accuracy >= 0) tu_json_f64(&json, "test_accuracy", r->test_accuracy);
+    if (r->test_loss >= 0) tu_json_f64(&json, "test_loss", r->test_loss);
     tu_json_f64(&json, "seconds", r->seconds);
     tu_json_end_object(&json);
     putchar('\n');
@@ -129,7 +130,24 @@ tu_status cli_print_study(const tu_study *study) {
     return TU_OK;
 }
 
-static void print_best_json(const tu_study *study, const tu_study_info *info, const tu_study_trial *t) {
+/* Finds the best trial, whose index may differ from its number in a database that somebody has edited. */
+static tu_status find_best(const tu_study *study, int64_t number, size_t *index, tu_study_trial *t) {
+    for (*index = 0;; ++*index) {
+        TU_TRY(tu_study_get_trial(study, *index, t));
+        if (t->number == number) return TU_OK;
+    }
+}
+
+static void print_test(const tu_study_info *info) {
+    if (info->tested != info->best || isnan(info->test_loss)) return;
+    if (isnan(info->test_accuracy))
+        print_row("test", "loss %.4f", info->test_loss);
+    else
+        print_row("test", "accuracy %.2f%%, loss %.4f", 100 * info->test_accuracy, info->test_loss);
+}
+
+static void print_best_json(const tu_study *study, const tu_study_info *info, size_t index,
+                            const tu_study_trial *t) {
     const char *name, *value;
     tu_json json = tu_json_to_file(stdout);
     tu_json_begin_object(&json, NULL);
@@ -138,13 +156,13 @@ static void print_best_json(const tu_study *study, const tu_study_info *info, co
     tu_json_string(&json, "run", t->run);
     tu_json_begin_object(&json, "values");
     for (size_t k = 0; k < info->parameters; k++)
-        if (tu_study_get_value(study, (size_t)info->best, k, &name, &value) == TU_OK && value)
+        if (tu_study_get_value(study, index, k, &name, &value) == TU_OK && value)
             tu_json_string(&json, name, value);
     tu_json_end_object(&json);
-    if (info->tested == info->best && !isnan(info->test_accuracy)) {
+    if (info->tested == info->best && !isnan(info->test_accuracy))
         tu_json_f64(&json, "test_accuracy", info->test_accuracy);
+    if (info->tested == info->best && !isnan(info->test_loss))
         tu_json_f64(&json, "test_loss", info->test_loss);
-    }
     tu_json_end_object(&json);
     putchar('\n');
 }
@@ -153,19 +171,21 @@ tu_status cli_print_best(const tu_study *study, bool json) {
     tu_study_info info = TU_SIZED(tu_study_info);
     tu_study_trial t = TU_SIZED(tu_study_trial);
     TU_TRY(tu_study_describe(study, &info));
-    if (info.best < 0) return tu_fail(TU_NOT_FOUND, "study '%s' has no finished trial yet", info.name);
-    TU_TRY(tu_study_get_trial(study, (size_t)info.best, &t));
+    if (isnan(info.best_cost))
+        return tu_fail(TU_NOT_FOUND, "study '%s' has no finished trial yet", info.name);
+    size_t index;
+    TU_TRY(find_best(study, info.best, &index, &t));
     if (json) {
-        print_best_json(study, &info, &t);
+        print_best_json(study, &info, index, &t);
         return TU_OK;
     }
     print_row("best", "trial %" PRId64 ", validation %s %s", t.number, info.objective,
               format_score(strcmp(info.objective, "accuracy") == 0, t.cost).text);
     printf("%-10s  ", "values");
-    print_values(study, (size_t)info.best, info.parameters);
+    print_values(study, index, info.parameters);
+    printf("\n%-10s  ", "run");
+    print_safe(t.run);
     putchar('\n');
-    print_row("run", "%s", t.run);
-    if (info.tested == info.best && !isnan(info.test_accuracy))
-        print_row("test", "accuracy %.2f%%, loss %.4f", 100 * info.test_accuracy, info.test_loss);
+    print_test(&info);
     return TU_OK;
 }

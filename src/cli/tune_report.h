@@ -5,7 +5,7 @@
 #include <tutti/tune.h>
 
 /* Print the result of a search. `study` is the value of --study with which it is found again. */
-void cli_print_tune(const tu_tune_result *result, const char *study, bool shows_accuracy);
+void cli_print_tune(const tu_tune_result *result, const char *study);
 void cli_print_tune_json(const tu_tune_result *result);
 
 /* Prints a study and its trials, and its best trial. */

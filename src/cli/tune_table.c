@@ -20,13 +20,13 @@
 enum { MIN_COLUMNS = 40, MAX_LINE = 400 };
 static const double min_redraw_seconds = 0.2;
 
-void tune_table_begin(struct tune_table *t, bool quiet, int64_t budget, bool shows_accuracy) {
+void tune_table_begin(struct tune_table *t, bool quiet, int64_t budget) {
     *t = (struct tune_table){.quiet = quiet,
                              .terminal = isatty(STDERR_FILENO) == 1,
                              .began_at = cli_now(),
                              .budget = budget,
                              .best = -1,
-                             .shows_accuracy = shows_accuracy};
+                             .shows_accuracy = true};
 }
 
 /* ---- Lines ---- */
@@ -74,12 +74,11 @@ static struct score format_score(const struct tune_table *t, double cost) {
 
 /* ---- The table ---- */
 
-static void draw_row(const struct tune_row *r, int columns) {
-    char line[MAX_LINE], validation[32] = "-";
-    if (r->validation >= 0) snprintf(validation, sizeof validation, "%.2f%%", 100 * r->validation);
+static void draw_row(const struct tune_table *t, const struct tune_row *r, int columns) {
+    char line[MAX_LINE];
     double share = r->steps > 0 ? (double)r->step / (double)r->steps : 0;
     snprintf(line, sizeof line, "%5" PRId64 "  %-10.10s  %4.0f%%  %8.4f  %10s  %8.0f  %s", r->trial,
-             r->device, 100 * share, r->loss, validation, r->speed, r->values);
+             r->device, 100 * share, r->loss, format_score(t, r->cost).text, r->speed, r->values);
     fprintf(stderr, "%.*s\n", columns - 1, line);
 }
 
@@ -97,7 +96,7 @@ static void draw_table(struct tune_table *t) {
     fprintf(stderr, "%.*s\n", columns - 1,
             "trial  device       done      loss  validation  images/s  values");
     for (int i = 0; i < t->rows; i++)
-        if (t->row[i].used) draw_row(&t->row[i], columns), lines++;
+        if (t->row[i].used) draw_row(t, &t->row[i], columns), lines++;
     t->drawn_lines = lines;
     t->drawn_at = cli_now();
 }
@@ -119,7 +118,7 @@ static void show_loading(struct tune_table *t, const tu_tune_report *r) {
 
 static void start_row(struct tune_table *t, const tu_tune_report *r) {
     struct tune_row *row = row_of(t, r);
-    *row = (struct tune_row){.used = true, .trial = r->trial, .validation = -1};
+    *row = (struct tune_row){.used = true, .trial = r->trial, .cost = (double)NAN};
     snprintf(row->device, sizeof row->device, "%s", r->device);
     snprintf(row->values, sizeof row->values, "%s", r->message);
 }
@@ -145,13 +144,14 @@ static void update_row(struct tune_table *t, const tu_tune_report *r) {
     struct tune_row *row = row_of(t, r);
     row->step = r->step, row->steps = r->steps, row->speed = r->images_per_second;
     if (r->event == TU_TUNE_VALIDATED)
-        row->validation = r->accuracy;
+        row->cost = r->cost;
     else
         row->loss = r->loss;
 }
 
 void tune_table_show(void *context, const tu_tune_report *r) {
     struct tune_table *t = context;
+    t->shows_accuracy = !r->objective || strcmp(r->objective, "loss") != 0;
     if (r->event == TU_TUNE_NOTICE) print_line(t, "tutti: notice: %s", r->message);
     if (t->quiet) return;
     switch (r->event) {

@@ -12,8 +12,8 @@ enum { TUNE_MAX_ROWS = 32 };
 struct tune_row {
     bool used;
     int64_t trial, step, steps;
-    double loss, accuracy, validation; /* of training, of the latest validation; validation < 0: none */
-    double speed;                      /* images/s */
+    double loss, cost; /* of training, of the latest validation; NaN: none */
+    double speed;      /* images/s */
     char device[32], values[160];
 };
 
@@ -23,14 +23,14 @@ struct tune_table {
     double drawn_at, began_at;
     int64_t ended, budget, best;
     double best_cost;
-    bool shows_accuracy;
+    bool shows_accuracy; /* of trials, which are compared by it; else their loss */
     char loading[128];
     int rows;
     struct tune_row row[TUNE_MAX_ROWS];
 };
 
 /* `budget`: trials to expect, 0: unknown. */
-void tune_table_begin(struct tune_table *table, bool quiet, int64_t budget, bool shows_accuracy);
+void tune_table_begin(struct tune_table *table, bool quiet, int64_t budget);
 /* A callback for tu_tune_options.on_report; the context is a struct tune_table. */
 void tune_table_show(void *table, const tu_tune_report *report);
 void tune_table_end(struct tune_table *table);

@@ -57,10 +57,15 @@ static tu_status check_options(const tu_train_options *o) {
     return TU_OK;
 }
 
-static tu_status check_snapshots(const tu__ensemble *e) {
-    if (e->config.settings.snapshots && *e->config.settings.stack)
+/* What a stack cannot do is found before anything is measured or written. */
+static tu_status check_stack(const tu__settings *s) {
+    if (tu__stack_setting_number(s->stack) == 1) return TU_OK;
+    if (s->snapshots)
         return tu_fail(TU_INVALID,
                        "--snapshots cannot be combined with --stack: each member needs the one before it");
+    if (s->accumulate > 1)
+        return tu_fail(TU_INVALID,
+                       "--accumulate cannot be combined with --stack: a stack computes a batch at once");
     return TU_OK;
 }
 
@@ -155,6 +160,7 @@ static tu_status choose_stack(tu__ensemble *e, tu__trainer *planned) {
 static tu_status resolve_config(tu__ensemble *e, const char *model, const char *data) {
     tu__trainer planned;
     tu_status status = plan_member(e, model, data, &e->options, NULL, &planned);
+    if (status == TU_OK) status = check_stack(&planned.config.settings);
     if (status == TU_OK) status = compile_member(&planned);
     if (status == TU_OK) status = choose_stack(e, &planned);
     if (status == TU_OK) status = copy_config(e, &planned.config);
@@ -172,7 +178,6 @@ static tu_status start_new(tu__ensemble *e, const char *model, const char *data)
     TU_TRY(tu__device_specs(e->options.devices, &e->device_count, e->devices));
     if (e->options.snapshots > 0 && !e->options.schedule) e->options.schedule = "cosine";
     TU_TRY(resolve_config(e, model, data));
-    TU_TRY(check_snapshots(e));
     TU_TRY(check_seeds(e));
     TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.dataset.name, &e->folder));
     e->created = true;

@@ -305,6 +305,22 @@ static tu_status check_same(const tu__trainer *a, const tu__trainer *b) {
                 : TU_OK;
 }
 
+/* Before the stack is built, a run with another network must not join it: building would fail for all of them. */
+static tu_status check_structure(const tu__trainer *a, const tu__trainer *b) {
+    tu_graph *const full[] = {a->graphs.step, b->graphs.step}, *const last[] = {a->graphs.step_short,
+                                                                                b->graphs.step_short};
+    tu_stacked *pair;
+    if (!last[0] != !last[1])
+        return tu_fail(TU_INVALID,
+                       "the run cannot join the stack: its epochs have another number of samples");
+    TU_TRY(tu_stacked_new(2, full, &pair));
+    tu_stacked_free(pair);
+    if (!last[0]) return TU_OK;
+    TU_TRY(tu_stacked_new(2, last, &pair));
+    tu_stacked_free(pair);
+    return TU_OK;
+}
+
 static tu__trainer *any_trainer(const tu__train_stack *s) {
     for (int64_t i = 0; i < s->count; i++)
         if (s->places[i].trainer) return s->places[i].trainer;
@@ -330,6 +346,7 @@ static tu_status join(tu__train_stack *s, tu__trainer *t) {
     int64_t index = free_place(s);
     TU_TRY(check_run(t));
     if (other) TU_TRY(check_same(other, t));
+    if (other && !s->built) TU_TRY(check_structure(other, t));
     if (index == s->count)
         return tu_fail(TU_NO_MEMORY, "all %lld places of the stack are taken", (long long)s->count);
     if (s->built) TU_TRY(tu__stack_programs_insert(&s->programs, index, t));

@@ -23,8 +23,8 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "graph/graph.h"
-#include "train/settings.h"
 #include "train/trainer.h"
+#include "train/training_set.h"
 
 enum {
     RATE_STEPS = 150, /* so few that each is measured and reported */
@@ -131,6 +131,8 @@ static tu_status find_rate(finder *f, double *suggestion) {
         status = TU_OK;
     }
     TU_TRY(status);
+    if (!*f->reason && tu__flag_is_set(f->caller_stop))
+        snprintf(f->reason, sizeof f->reason, "it was stopped");
     if (!*f->reason) snprintf(f->reason, sizeof f->reason, "the rate reached %g", last_rate);
     *suggestion = steepest(f);
     return TU_OK;
@@ -217,17 +219,10 @@ static tu_status find_batch(finder *f, double *suggestion) {
 
 static tu_status prepare(finder *f) {
     tu_network_options defaults = TU_SIZED(tu_network_options);
-    tu_train_options *o = &f->options;
-    int64_t label, size = o->image_size > 0 ? o->image_size : 0;
-    bool ignores;
-    if (!f->data || !*f->data) return tu_fail(TU_INVALID, "no training data: expected --data");
     f->shared.network = f->model;
     if (tu_network_is_file(f->model)) TU_TRY(tu_network_load(f->model, &f->shared.network));
     TU_TRY(tu_network_defaults(f->shared.network, &defaults));
-    TU_TRY(tu__read_ignore_label(o->ignore_label, &ignores, &label));
-    TU_TRY(tu_dataset_open(f->data, &f->dataset, .height = size ? size : defaults.height,
-                           .width = size ? size : defaults.width, .offline = o->offline,
-                           .skip_bad = o->skip_bad > 0, .ignore_label = ignores ? &label : NULL));
+    TU_TRY(tu__training_set_open(f->shared.network, f->data, &f->options, NULL, NULL, &f->dataset));
     f->shared.dataset = f->dataset;
     const char *parent = getenv("TMPDIR");
     snprintf(f->folder, sizeof f->folder, "%.30s/tutti-find-XXXXXX",

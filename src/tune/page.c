@@ -25,14 +25,16 @@ static const char head[] =
     "sans-serif;max-width:1040px;margin:24px auto;padding:0 16px}\n"
     "h1{font-size:24px}h2{font-size:18px;margin:32px 0 8px}\n"
     "svg{font-size:12px;max-width:100%;height:auto;overflow:visible}svg text{fill:var(--ink)}svg .soft,svg .tick{fill:var(--soft);paint-order:stroke;stroke:var(--paper);stroke-width:3px}\n"
-    "svg .name{font-weight:600}\n"
+    "svg .name{font-weight:600}svg .tick{fill:var(--ink);stroke-width:5px}\n"
     ".grid{stroke:var(--grid);fill:none}.axis{stroke:var(--axis);fill:none}.best{stroke:var(--best);fill:none;stroke-width:1.6}\n"
     ".failed{stroke:var(--best);stroke-width:1.6;fill:none}\n"
     "circle{fill:currentColor;stroke:var(--paper);stroke-width:.8}circle.pruned{fill:none;stroke:currentColor;stroke-width:1.4}\n"
-    ".trial{fill:none;stroke-linecap:round;stroke:currentColor;stroke-width:1.4;stroke-opacity:.75}.trial:hover{stroke-width:3.5;stroke-opacity:1}\n"
+    ".trial{fill:none;stroke-linecap:round;stroke:currentColor;stroke-width:1.4;stroke-opacity:.75}"
+    ".many .trial{stroke-width:1;stroke-opacity:.3}.trial:hover,.many .trial:hover{stroke-width:3.5;stroke-opacity:1}\n"
     ".q0{color:var(--q0)}.q1{color:var(--q1)}.q2{color:var(--q2)}.q3{color:var(--q3)}.q4{color:var(--q4)}\n"
     "table{border-collapse:collapse;font-size:13px;width:100%}th{text-align:left;color:var(--soft);font-weight:600}\n"
     "th,td{padding:3px 10px 3px 0;border-bottom:1px solid var(--grid);vertical-align:top;overflow-wrap:anywhere}\n"
+    ".scroll th,.scroll td{white-space:nowrap;overflow-wrap:normal}.scroll td.text{white-space:normal;min-width:260px}\n"
     "td.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}tr.first td{font-weight:600}\n"
     ".scroll{overflow-x:auto}.key span{margin-right:16px}.key i{display:inline-block;width:12px;height:12px;border-radius:6px;"
     "background:currentColor;margin-right:5px;vertical-align:-1px}\n";
@@ -57,16 +59,19 @@ static void score_text(const tu_study *study, double cost, tu__text *text) {
 }
 
 static void best_text(const tu_study *study, const tu_study_info *info, tu__text *text) {
-    if (info->best < 0) {
+    if (!tu__best_trial(&study->trials)) {
         tu__text_printf(text, "no trial has finished yet");
         return;
     }
     tu__text_printf(text, "trial %" PRId64 ", validation %s ", info->best, info->objective);
     score_text(study, info->best_cost, text);
-    if (info->tested != info->best || isnan(info->test_accuracy)) return;
-    tu__text_printf(text, "; test accuracy ");
-    tu__chart_fixed(text, 100 * info->test_accuracy, 2);
-    tu__text_printf(text, "%%, test loss ");
+    if (info->tested != info->best || isnan(info->test_loss)) return;
+    if (!isnan(info->test_accuracy)) {
+        tu__text_printf(text, "; test accuracy ");
+        tu__chart_fixed(text, 100 * info->test_accuracy, 2);
+        tu__text_printf(text, "%%");
+    }
+    tu__text_printf(text, ", test loss ");
     tu__chart_number(text, info->test_loss);
 }
 
@@ -89,7 +94,8 @@ static void put_summary(const tu_study *study, const tu_study_info *info, tu__te
     best_text(study, info, &text);
     row(page, "best", tu__text_string(&text));
     tu__text_free(&text);
-    if (info->best >= 0) row(page, "run", study->trials.trials[info->best].run);
+    const tu__trial *best = tu__best_trial(&study->trials);
+    if (best) row(page, "run", best->run);
     row(page, "settings", info->settings);
     tu__text_printf(page, "</table>\n");
 }
@@ -131,7 +137,7 @@ static void put_trial(const tu_study *study, size_t index, bool is_best, tu__tex
             tu__chart_number(page, t->point.value[k]);
         tu__text_printf(page, "</td>");
     }
-    tu__text_printf(page, "<td>");
+    tu__text_printf(page, "<td class=\"text\">");
     tu__svg_escaped(page, t->message);
     tu__text_printf(page, "</td></tr>\n");
 }

@@ -82,6 +82,16 @@ static tu__axis score_axis(const tu_study *study) {
 
 /* ---- Parts of a plot ---- */
 
+/* Lines of many trials are thin and transparent, so that labels and single lines stay visible. */
+static void begin_lines(const tu_study *study, tu__text *page) {
+    enum { MANY = 100 };
+    tu__text_printf(page, "<g%s>\n", study->trials.count > MANY ? " class=\"many\"" : "");
+}
+
+static void end_lines(tu__text *page) {
+    tu__text_printf(page, "</g>\n");
+}
+
 static void begin(tu__text *page, int width, int height, const char *title) {
     tu__text_printf(page, "<svg width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n<title>",
                     width, height, width, height);
@@ -101,18 +111,35 @@ static void line(tu__text *page, const char *class, double x1, double y1, double
     tu__text_printf(page, "\"/>\n");
 }
 
-static void tick_label(tu__text *page, const tu__axis *axis, double tick, int x, int y, const char *anchor) {
+static void tick_label(tu__text *page, const tu__axis *axis, double tick, int x, int y, const char *class,
+                       const char *anchor) {
     tu__text label = {0};
     tu__axis_label(&label, axis, tick);
-    tu__svg_text(page, x, y, "soft", anchor, tu__text_string(&label));
+    tu__svg_text(page, x, y, class, anchor, tu__text_string(&label));
     tu__text_free(&label);
+}
+
+/* Shortens a label to `letters` characters. */
+static void short_label(tu__text *page, int x, int y, const char *class, const char *anchor, const char *text,
+                        size_t letters) {
+    tu__text cut = {0};
+    size_t bytes = 0, count = 0;
+    while (text[bytes] && count < letters) {
+        bytes++;
+        while (((unsigned char)text[bytes] & 0xC0) == 0x80) bytes++;
+        count++;
+    }
+    tu__text_append(&cut, text, bytes);
+    if (text[bytes]) tu__text_printf(&cut, "…");
+    tu__svg_text(page, x, y, class, anchor, tu__text_string(&cut));
+    tu__text_free(&cut);
 }
 
 static void draw_y_axis(tu__text *page, const frame *f, const char *name) {
     for (int i = 0; i < f->y.tick_count; i++) {
         double y = y_of(f, f->y.ticks[i]);
         line(page, "grid", f->left, y, f->left + f->width, y);
-        tick_label(page, &f->y, f->y.ticks[i], f->left - 6, (int)lround(y) + 4, "end");
+        tick_label(page, &f->y, f->y.ticks[i], f->left - 6, (int)lround(y) + 4, "soft", "end");
     }
     tu__svg_text(page, f->left, f->top - 4, "soft", "start", name);
 }
@@ -123,9 +150,9 @@ static void draw_x_axis(tu__text *page, const frame *f, const char *name) {
     for (int i = 0; i < f->x.tick_count; i++) {
         double x = x_of(f, f->x.ticks[i]);
         line(page, "axis", x, bottom, x, bottom + 4);
-        tick_label(page, &f->x, f->x.ticks[i], (int)lround(x), bottom + 17, "middle");
+        tick_label(page, &f->x, f->x.ticks[i], (int)lround(x), bottom + 17, "soft", "middle");
     }
-    tu__svg_text(page, f->left + f->width / 2, bottom + 33, "soft", "middle", name);
+    short_label(page, f->left + f->width / 2, bottom + 33, "soft", "middle", name, 40);
 }
 
 /* The text that a browser shows above a point. */
@@ -211,22 +238,6 @@ static tu__axis parameter_axis(const tu__parameter *p) {
     return tu__axis_of(p->low, p->high, p->logarithmic, false);
 }
 
-/* Shortens a label to `letters` characters. */
-static void short_label(tu__text *page, int x, int y, const char *class, const char *anchor, const char *text,
-                        size_t letters) {
-    tu__text cut = {0};
-    size_t bytes = 0, count = 0;
-    while (text[bytes] && count < letters) {
-        bytes++;
-        while (((unsigned char)text[bytes] & 0xC0) == 0x80) bytes++;
-        count++;
-    }
-    tu__text_append(&cut, text, bytes);
-    if (text[bytes]) tu__text_printf(&cut, "…");
-    tu__svg_text(page, x, y, class, anchor, tu__text_string(&cut));
-    tu__text_free(&cut);
-}
-
 /* ---- Parallel coordinates ---- */
 
 static void draw_vertical_axis(const tu__parameter *p, const frame *f, tu__text *page) {
@@ -235,7 +246,8 @@ static void draw_vertical_axis(const tu__parameter *p, const frame *f, tu__text 
         short_label(page, f->left + 6, (int)lround(y_of(f, (double)i)) + 4, "tick", "start", p->choices[i],
                     14);
     for (int i = 0; !p->choice_count && i < f->y.tick_count; i++)
-        tick_label(page, &f->y, f->y.ticks[i], f->left + 6, (int)lround(y_of(f, f->y.ticks[i])) + 4, "start");
+        tick_label(page, &f->y, f->y.ticks[i], f->left + 6, (int)lround(y_of(f, f->y.ticks[i])) + 4, "tick",
+                   "start");
     short_label(page, f->left, f->top - 10, "name", "middle", p->name, 16);
 }
 
@@ -270,11 +282,13 @@ void tu__page_parallel(const tu_study *study, tu__text *page) {
                           .height = HEIGHT - HEAD - 16,
                           .y = k < count ? parameter_axis(&space->parameters[k]) : score_axis(study)};
     begin(page, width, HEIGHT, "Values and score of each trial");
+    begin_lines(study, page);
     for (int colour = COLOURS - 1; colour >= 0; colour--) /* the best on top */
         for (size_t i = 0; i < study->trials.count; i++) {
             const tu__trial *t = &study->trials.trials[i];
             if (!isnan(t->cost) && colour_of(study, t) == colour) draw_trial_line(study, i, axes, page);
         }
+    end_lines(page);
     for (int k = 0; k < count; k++) draw_vertical_axis(&space->parameters[k], &axes[k], page);
     tu__parameter score = {.name = score_name(study)};
     draw_vertical_axis(&score, &axes[count], page);
@@ -286,6 +300,7 @@ void tu__page_parallel(const tu_study *study, tu__text *page) {
 static void draw_slice(const tu_study *study, size_t parameter, tu__text *page) {
     enum { WIDTH = 330, HEIGHT = 230 };
     const tu__parameter *p = &study->study.space.parameters[parameter];
+    size_t letters = p->choice_count > 9 ? 3 : 28 / (p->choice_count + !p->choice_count);
     frame f = {
         LEFT, TOP + 6, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM - 6, parameter_axis(p), score_axis(study)};
     begin(page, WIDTH, HEIGHT, p->name);
@@ -294,7 +309,7 @@ static void draw_slice(const tu_study *study, size_t parameter, tu__text *page) 
     draw_x_axis(page, &f, p->name);
     for (size_t i = 0; i < p->choice_count; i++)
         short_label(page, (int)lround(x_of(&f, (double)i)), f.top + f.height + 17, "soft", "middle",
-                    p->choices[i], p->choice_count > 4 ? 5 : 9);
+                    p->choices[i], letters);
     for (size_t i = 0; i < study->trials.count; i++) {
         const tu__trial *t = &study->trials.trials[i];
         double value = t->point.value[parameter];
@@ -352,7 +367,9 @@ void tu__page_curves(const tu_study *study, tu__text *page) {
     begin(page, WIDTH, HEIGHT, "Validations of all trials");
     draw_y_axis(page, &f, shows_accuracy ? "validation accuracy (%)" : "validation loss");
     draw_x_axis(page, &f, "step");
+    begin_lines(study, page);
     for (size_t i = 0; i < study->trials.count; i++)
         if (study->trials.trials[i].report_count) draw_curve(study, i, &f, page);
+    end_lines(page);
     tu__text_printf(page, "</svg>\n");
 }

@@ -61,12 +61,8 @@ static void first_point(const tu__space *space, size_t count, tu__point *point) 
 /* Moves to the next point; false after the last. */
 static bool next_point(const tu__space *space, tu__point *point) {
     for (size_t i = space->count; i-- > 0;) {
-        const tu__parameter *p = &space->parameters[i];
         if (isnan(point->value[i])) continue;
-        double count = (double)tu__parameter_values(p);
-        double next = floor(tu__parameter_unit(p, point->value[i]) * count) + 1;
-        if (next >= count) continue;
-        point->value[i] = tu__parameter_value(p, (next + 0.5) / count);
+        if (!tu__parameter_next(&space->parameters[i], &point->value[i])) continue;
         first_point(space, i + 1, point);
         return true;
     }

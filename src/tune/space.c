@@ -52,16 +52,19 @@ typedef struct allowed_values {
     uint64_t values[TU__MAX_PARAMETERS]; /* of the choices on which a parameter depends */
 } allowed_values;
 
-/* Intersects the values that parameter `index` needs of each choice, directly or through its parents. Returns the choice
- * for which no value is left, or NULL. */
+/* Intersects the values that parameter `index` needs of each choice, directly or through its parents, which come before it.
+ * Returns the choice for which no value is left, or NULL. */
 static const tu__parameter *require(const tu__space *space, size_t index, allowed_values *allowed) {
-    const tu__parameter *p = &space->parameters[index];
-    for (size_t i = 0; i < p->condition_count; i++) {
-        size_t parent = p->conditions[i].parent;
-        allowed->values[parent] &= p->conditions[i].values;
-        if (!allowed->values[parent]) return &space->parameters[parent];
-        const tu__parameter *contradiction = require(space, parent, allowed);
-        if (contradiction) return contradiction;
+    bool needed[TU__MAX_PARAMETERS] = {false};
+    needed[index] = true;
+    for (size_t k = index + 1; k-- > 0;) {
+        const tu__parameter *p = &space->parameters[k];
+        for (size_t i = 0; needed[k] && i < p->condition_count; i++) {
+            size_t parent = p->conditions[i].parent;
+            needed[parent] = true;
+            allowed->values[parent] &= p->conditions[i].values;
+            if (!allowed->values[parent]) return &space->parameters[parent];
+        }
     }
     return NULL;
 }
@@ -129,6 +132,20 @@ double tu__parameter_unit(const tu__parameter *p, double value) {
     if (p->points) return (round(from_scale(p, p->low, p->high, value) * (count - 1)) + 0.5) / count;
     if (p->whole) return clamp(from_scale(p, p->low - 0.5, p->high + 0.5, value), 0, 1);
     return clamp(from_scale(p, p->low, p->high, value), 0, 1);
+}
+
+/* Points that are rounded to the same integer count once. */
+bool tu__parameter_next(const tu__parameter *p, double *value) {
+    double next = *value + 1, last = p->choice_count ? (double)p->choice_count - 1 : p->high;
+    if (!p->choice_count && p->points) {
+        double n = floor(from_scale(p, p->low, p->high, *value) * (double)(p->points - 1)) - 1;
+        for (n = fmax(n, 0); n < (double)p->points && nth_point(p, n) <= *value;) n++;
+        if (n >= (double)p->points) return false;
+        next = nth_point(p, n);
+    }
+    if (next > last) return false;
+    *value = next;
+    return true;
 }
 
 /* ---- Values as text ---- */

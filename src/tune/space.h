@@ -86,7 +86,9 @@ bool tu__space_uses(const tu__space *space, size_t index, const tu__point *point
  * number, and all choices, have equal shares. */
 double tu__parameter_value(const tu__parameter *parameter, double unit);
 double tu__parameter_unit(const tu__parameter *parameter, double value);
-/* Returns the number of values; 0: not limited. */
+/* Moves to the next larger value, of a parameter with a number of values; false after the last. */
+bool tu__parameter_next(const tu__parameter *parameter, double *value);
+/* Returns the number of values, or more: integers on a logarithmic scale may coincide; 0: not limited. */
 int64_t tu__parameter_values(const tu__parameter *parameter);
 
 /* A value as text and back. Choices are their text; fails for a text that is no value of the parameter. */

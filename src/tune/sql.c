@@ -55,18 +55,20 @@ bool tu__sql_is_server(const char *address) {
     return strncmp(address, "postgresql://", 13) == 0 || strncmp(address, "postgres://", 11) == 0;
 }
 
-/* Copies an address without the password: "postgresql://user:***@host/name", nor its options, which may contain one. */
+/* Copies an address without the password: "postgresql://user:***@host/name", nor its options, which may contain one. As in
+ * libpq, a user is what precedes an '@' in front of the first '/'. */
 static void hide_password(const char *address, char *shown, size_t bytes) {
-    const char *begin = strstr(address, "://"), *at = strrchr(address, '@');
     if (!tu__sql_is_server(address)) {
         snprintf(shown, bytes, "%s", address);
         return;
     }
-    begin += 3;
-    const char *colon = at ? memchr(begin, ':', (size_t)(at - begin)) : NULL;
+    const char *begin = strstr(address, "://") + 3, *at = NULL;
+    for (const char *c = begin; *c && *c != '/'; c++)
+        if (*c == '@') at = c;
     const char *rest = at ? at : begin;
-    int name = (int)((colon ? colon : rest) - address), length = (int)strcspn(rest, "?");
-    snprintf(shown, bytes, "%.*s%s%.*s", name, address, colon ? ":***" : "", length, rest);
+    const char *user_end = at ? begin + strcspn(begin, ":?@") : begin;
+    snprintf(shown, bytes, "%.*s%s%.*s", (int)(user_end - address), address, user_end < rest ? ":***" : "",
+             (int)strcspn(rest, "?"), rest);
 }
 
 tu_status tu__sql_open(const char *address, bool create, tu__sql *sql) {
@@ -99,11 +101,18 @@ tu_status tu__sql_run(tu__sql *sql, const char *statement, size_t count, const t
     return status;
 }
 
-static tu_status try_transaction(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context),
-                                 void *context) {
+/* A connection that was lost is noticed by the next statement, often this one. */
+static tu_status begin(tu__sql *sql, const char *statement) {
     sql->may_retry = false;
     if (!sql->connection) TU_TRY(sql->driver->open(sql));
-    TU_TRY(tu__sql_run(sql, sql->driver->begin, 0, NULL, NULL));
+    tu_status status = tu__sql_run(sql, statement, 0, NULL, NULL);
+    if (status != TU_OK) sql->driver->close(sql);
+    return status;
+}
+
+static tu_status try_transaction(tu__sql *sql, const char *statement,
+                                 tu_status (*body)(tu__sql *sql, void *context), void *context) {
+    TU_TRY(begin(sql, statement));
     tu_status status = body(sql, context);
     if (status == TU_OK) status = tu__sql_run(sql, "COMMIT", 0, NULL, NULL);
     if (status == TU_OK) return TU_OK;
@@ -120,17 +129,31 @@ static bool is_stopped(const tu__sql *sql) {
     return sql->stop && __atomic_load_n(sql->stop, __ATOMIC_RELAXED) != 0;
 }
 
-tu_status tu__sql_transaction(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context) {
+/* Threads that share a connection take turns. When one has waited in vain, the others need not wait as long again. */
+static tu_status repeat(tu__sql *sql, const char *statement, tu_status (*body)(tu__sql *sql, void *context),
+                        void *context) {
     double began = tu__now(), pause = 0.01;
     for (bool told = false;; pause = fmin(1.5 * pause, 2)) {
-        tu_status status = try_transaction(sql, body, context);
-        if (status == TU_OK || !sql->may_retry || is_stopped(sql)) return status;
+        tu_status status = try_transaction(sql, statement, body, context);
+        if (status == TU_OK) sql->gave_up = false;
+        if (status == TU_OK || !sql->may_retry || is_stopped(sql) || sql->gave_up) return status;
         double waited = tu__now() - began;
-        if (waited > sql->patience) return tu_fail(status, "%s (tried for %.0f s)", tu_message(), waited);
+        if (waited > sql->patience) {
+            sql->gave_up = true;
+            return tu_fail(status, "%s (tried for %.0f s)", tu_message(), waited);
+        }
         if (!told && waited > 1 && sql->on_wait) {
             sql->on_wait(sql->context, tu_message());
             told = true;
         }
         usleep((useconds_t)(1e6 * pause));
     }
+}
+
+tu_status tu__sql_transaction(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context) {
+    return repeat(sql, sql->driver->begin, body, context);
+}
+
+tu_status tu__sql_read(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context) {
+    return repeat(sql, sql->driver->begin_read, body, context);
 }

@@ -61,18 +61,20 @@ void tu__sql_result_free(tu__sql_result *result);
 typedef struct tu__sql {
     const struct tu__sql_driver *driver;
     char *address;
-    char shown[256];                                     /* the address without a password, for messages */
-    void *connection;                                    /* NULL: closed */
-    bool create;                                         /* make the file if there is none */
-    bool may_retry;                                      /* the latest failure may not happen again */
-    double patience;                                     /* seconds for which a transaction is tried again */
+    char shown[256];  /* the address without a password, for messages */
+    void *connection; /* NULL: closed */
+    bool create;      /* make the file if there is none */
+    bool may_retry;   /* the latest failure may not happen again */
+    double patience;  /* seconds for which a transaction is tried again */
+    bool gave_up;     /* the patience has ended: transactions are tried once, until one succeeds */
     const volatile sig_atomic_t *stop;                   /* ends waiting once it is not 0; may be NULL */
     void (*on_wait)(void *context, const char *message); /* called once each time it begins to wait */
     void *context;
 } tu__sql;
 
 typedef struct tu__sql_driver {
-    const char *begin; /* statement that begins a transaction which writes */
+    const char *begin;      /* statement that begins a transaction which writes */
+    const char *begin_read; /* … one that only reads, and sees the database at one time */
     tu_status (*open)(tu__sql *sql);
     void (*close)(tu__sql *sql);
     /* Runs a statement. Sets may_retry on failure. `result` is empty. */
@@ -100,6 +102,8 @@ tu_status tu__sql_run(tu__sql *sql, const char *statement, size_t count, const t
 
 /* Runs `body` in a transaction, again if that may help. A failure of body rolls back. */
 tu_status tu__sql_transaction(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context);
+/* The same for a body that only reads: all its statements see the database at one time. Needs no permission to write. */
+tu_status tu__sql_read(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context);
 
 /* For drivers: adds a row of NULLs. Returns its cells, or NULL if memory ran out. */
 const char **tu__sql_add_row(tu__sql_result *result);

@@ -180,5 +180,9 @@ static tu_status read_clock(tu__sql *sql, double *seconds) {
     return status;
 }
 
-const tu__sql_driver tu__sql_postgres = {
-    .begin = "BEGIN", .open = open_connection, .close = close_connection, .run = run, .now = read_clock};
+const tu__sql_driver tu__sql_postgres = {.begin = "BEGIN",
+                                         .begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+                                         .open = open_connection,
+                                         .close = close_connection,
+                                         .run = run,
+                                         .now = read_clock};

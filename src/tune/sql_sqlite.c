@@ -189,6 +189,7 @@ static tu_status read_clock(tu__sql *sql, double *seconds) {
 /* IMMEDIATE takes the lock for writing at once: two processes that read first and then wanted to write would be in each
  * other's way. */
 const tu__sql_driver tu__sql_sqlite = {.begin = "BEGIN IMMEDIATE",
+                                       .begin_read = "BEGIN",
                                        .open = open_database,
                                        .close = close_database,
                                        .run = run,

@@ -48,7 +48,9 @@ typedef struct tu__study_plan {
     int64_t seed;
     int64_t trials;   /* budget; 0: none */
     int64_t steps;    /* budget: training steps of all trials; 0: none */
-    int64_t attempts; /* of a trial whose worker died */
+    int64_t attempts; /* of a trial whose worker died; 0: those of the study */
+    /* Of a new study, if the plan has none; an existing one keeps its own. */
+    int64_t default_trials, default_attempts;
 } tu__study_plan;
 
 typedef struct tu__study {

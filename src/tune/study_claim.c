@@ -83,7 +83,8 @@ static tu_status find_repeated(struct claiming *c, tu__sql *sql, bool *found) {
 static tu_status fail_hopeless(struct claiming *c, tu__sql *sql) {
     char message[160];
     int64_t attempts = c->study->plan.attempts;
-    snprintf(message, sizeof message, "its worker died or lost the database %" PRId64 " times", attempts);
+    snprintf(message, sizeof message, "its worker died or lost the database %" PRId64 " time%s", attempts,
+             attempts == 1 ? "" : "s");
     return tu__sql_run(sql,
                        "UPDATE trial SET state = 'failed', claim = NULL, ended = $2, message = $3"
                        " WHERE study = $1 AND state = 'running' AND heartbeat < $4 AND attempts >= $5",
@@ -93,26 +94,46 @@ static tu_status fail_hopeless(struct claiming *c, tu__sql *sql) {
                        NULL);
 }
 
-/* Takes the first trial that waits or whose worker is silent. */
-static tu_status claim_old(struct claiming *c, tu__sql *sql, bool *found) {
+/* Finds the first trial that waits or whose worker is silent. */
+static tu_status find_free(struct claiming *c, tu__sql *sql, bool *found) {
     tu__sql_result rows = {0};
-    const char *name = c->study->plan.name;
     tu_status status = tu__sql_run(
         sql,
         "SELECT number FROM trial WHERE study = $1 AND (state = 'waiting' OR (state = 'running' AND heartbeat < $2))"
         " ORDER BY number LIMIT 1",
-        TU__SQL_VALUES(tu__sql_text(name), tu__sql_real(c->now - c->study->timeout)), &rows);
+        TU__SQL_VALUES(tu__sql_text(c->study->plan.name), tu__sql_real(c->now - c->study->timeout)), &rows);
     *found = rows.rows > 0;
     c->claim->number = tu__sql_cell_integer(&rows, 0, 0);
     tu__sql_result_free(&rows);
-    if (status != TU_OK || !*found) return status;
-    return tu__sql_run(sql,
-                       "UPDATE trial SET state = 'running', claim = $3, worker = $4, attempts = attempts + 1,"
-                       " heartbeat = $5 WHERE study = $1 AND number = $2",
-                       TU__SQL_VALUES(tu__sql_text(name), tu__sql_integer(c->claim->number),
-                                      tu__sql_text(c->claim->text), tu__sql_text(c->worker),
-                                      tu__sql_real(c->now)),
-                       NULL);
+    return status;
+}
+
+/* Takes the trial that find_free found, unless its worker has ended it or renewed its heartbeat meanwhile: such changes do
+ * not wait for the lock of the study. */
+static tu_status take(struct claiming *c, tu__sql *sql, bool *taken) {
+    tu__sql_result result = {0};
+    tu_status status =
+        tu__sql_run(sql,
+                    "UPDATE trial SET state = 'running', claim = $3, worker = $4, attempts = attempts + 1,"
+                    " heartbeat = $5 WHERE study = $1 AND number = $2"
+                    " AND (state = 'waiting' OR (state = 'running' AND heartbeat < $6))",
+                    TU__SQL_VALUES(tu__sql_text(c->study->plan.name), tu__sql_integer(c->claim->number),
+                                   tu__sql_text(c->claim->text), tu__sql_text(c->worker),
+                                   tu__sql_real(c->now), tu__sql_real(c->now - c->study->timeout)),
+                    &result);
+    *taken = result.changed > 0;
+    tu__sql_result_free(&result);
+    return status;
+}
+
+static tu_status claim_old(struct claiming *c, tu__sql *sql, bool *taken) {
+    bool found;
+    *taken = false;
+    do {
+        TU_TRY(find_free(c, sql, &found));
+        if (found) TU_TRY(take(c, sql, taken));
+    } while (found && !*taken);
+    return TU_OK;
 }
 
 /* ---- New trials ---- */
@@ -206,11 +227,12 @@ static tu_status count_trials(struct claiming *c, tu__sql *sql, struct totals *t
 /* Reads the budgets, which another worker may have changed. */
 static tu_status read_budgets(tu__study *s, tu__sql *sql) {
     tu__sql_result rows = {0};
-    tu_status status = tu__sql_run(sql, "SELECT trials, steps FROM study WHERE name = $1",
+    tu_status status = tu__sql_run(sql, "SELECT trials, steps, attempts FROM study WHERE name = $1",
                                    TU__SQL_VALUES(tu__sql_text(s->plan.name)), &rows);
     if (status == TU_OK && rows.rows) {
         s->plan.trials = tu__sql_cell_integer(&rows, 0, 0);
         s->plan.steps = tu__sql_cell_integer(&rows, 0, 1);
+        s->plan.attempts = tu__sql_cell_integer(&rows, 0, 2);
     }
     tu__sql_result_free(&rows);
     return status;
@@ -228,10 +250,10 @@ static tu_status claim_body(tu__sql *sql, void *context) {
     TU_TRY(sql->driver->now(sql, &c->now));
     TU_TRY(find_repeated(c, sql, &found));
     if (found) return read_claimed(c, sql);
+    TU_TRY(read_budgets(c->study, sql));
     TU_TRY(fail_hopeless(c, sql));
     TU_TRY(claim_old(c, sql, &found));
     if (found) return read_claimed(c, sql);
-    TU_TRY(read_budgets(c->study, sql));
     TU_TRY(count_trials(c, sql, &totals));
     const tu__study_plan *p = &c->study->plan;
     c->claimed = totals.running ? TU__CLAIM_LATER : TU__CLAIM_NEVER;

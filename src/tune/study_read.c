@@ -99,7 +99,7 @@ static tu_status store_reports(const tu__sql_result *rows, tu__trials *t) {
                                   .cost = tu__sql_cell_real(rows, i, 3),
                                   .loss = tu__sql_cell_real(rows, i, 4),
                                   .accuracy = tu__sql_cell_real(rows, i, 5)};
-        if (!trial) continue; /* it began between two queries */
+        if (!trial) continue; /* of a database that somebody has edited */
         if (!trial->report_count) trial->reports = &reports[i];
         trial->report_count++;
     }
@@ -139,11 +139,24 @@ static tu_status read_all(tu__study *study, tu__sql *sql, bool reports, tu__tria
     return status;
 }
 
+struct reading {
+    tu__study *study;
+    bool reports;
+    tu__trials *trials;
+};
+
+static tu_status read_body(tu__sql *sql, void *context) {
+    const struct reading *r = context;
+    tu__trials_free(r->trials); /* of an earlier try */
+    *r->trials = (tu__trials){.arena = {.purpose = "the trials of a study"}, .tested = -1};
+    return read_all(r->study, sql, r->reports, r->trials);
+}
+
 tu_status tu__study_read(tu__study *study, bool reports, tu__trials *trials) {
-    *trials = (tu__trials){.arena = {.purpose = "the trials of a study"}, .tested = -1};
+    struct reading r = {study, reports, trials};
+    *trials = (tu__trials){0};
     pthread_mutex_lock(&study->lock);
-    tu_status status = study->sql.connection ? TU_OK : study->sql.driver->open(&study->sql);
-    if (status == TU_OK) status = read_all(study, &study->sql, reports, trials);
+    tu_status status = tu__sql_read(&study->sql, read_body, &r);
     pthread_mutex_unlock(&study->lock);
     if (status != TU_OK) tu__trials_free(trials);
     return status;
@@ -182,7 +195,8 @@ static tu_status take_test_body(tu__sql *sql, void *context) {
         " WHERE name = $1 AND (tested IS NULL OR tested <> $3)",
         TU__SQL_VALUES(tu__sql_text(t->name), tu__sql_integer(t->number), tu__sql_integer(t->number)),
         &result);
-    t->mine = result.changed > 0;
+    /* A repeated try finds what an earlier one has written, whose answer was lost. */
+    t->mine = t->mine || result.changed > 0;
     tu__sql_result_free(&result);
     return status;
 }

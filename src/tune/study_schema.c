@@ -187,8 +187,8 @@ static tu_status insert_study(tu__sql *sql, const tu__study_plan *p) {
                        tu__sql_text(p->data), tu__sql_text(p->data_digest), tu__sql_text(p->space),
                        tu__sql_text(p->settings), tu__sql_text(p->objective), tu__sql_text(p->sampler),
                        tu__sql_text(p->pruner), tu__sql_text(p->folder), tu__sql_integer(p->seed),
-                       tu__sql_integer(p->trials), tu__sql_integer(p->steps), tu__sql_integer(p->attempts),
-                       tu__sql_real(now)),
+                       tu__sql_integer(p->trials ? p->trials : p->default_trials), tu__sql_integer(p->steps),
+                       tu__sql_integer(p->attempts ? p->attempts : p->default_attempts), tu__sql_real(now)),
         NULL);
 }
 
@@ -196,8 +196,12 @@ static tu_status change_budgets(tu__sql *sql, const tu__study_plan *p) {
     return tu__sql_run(
         sql,
         "UPDATE study SET trials = CASE WHEN CAST($2 AS BIGINT) > 0 THEN CAST($2 AS BIGINT) ELSE trials END,"
-        " steps = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE steps END WHERE name = $1",
-        TU__SQL_VALUES(tu__sql_text(p->name), tu__sql_integer(p->trials), tu__sql_integer(p->steps)), NULL);
+        " steps = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE steps END,"
+        " attempts = CASE WHEN CAST($4 AS BIGINT) > 0 THEN CAST($4 AS BIGINT) ELSE attempts END"
+        " WHERE name = $1",
+        TU__SQL_VALUES(tu__sql_text(p->name), tu__sql_integer(p->trials), tu__sql_integer(p->steps),
+                       tu__sql_integer(p->attempts)),
+        NULL);
 }
 
 static tu_status create(tu__sql *sql, void *context) {

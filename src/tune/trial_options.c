@@ -56,8 +56,9 @@ static bool is_local(const setting *s) {
 /* A trial trains on one device, and its validation split must be the same as that of the others. */
 static bool may_vary(const setting *s) {
     static const char *const fixed[] = {
-        "strategy",   "central",  "place",        "strict-placement", "lock",    "keep",
-        "validation", "skip-bad", "ignore-label", "checkpoint-every", "network", NULL};
+        "strategy",   "central",    "place",        "strict-placement", "lock",      "keep",
+        "validation", "skip-bad",   "ignore-label", "checkpoint-every", "network",   "task",
+        "target",     "categories", "drop",         "invariant",        "snapshots", NULL};
     return !is_local(s) && !is_one_of(s->name, fixed);
 }
 
@@ -286,6 +287,14 @@ tu_status tu__trial_options_check(tu__space *space, const char *network, const t
 }
 
 /* ---- Fixed settings as JSON ---- */
+
+const char *tu__fixed_setting_given(const tu_train_options *given) {
+    if (given->recipe) return "--recipe";
+    if (given->init) return "--init";
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (!is_local(&settings[i]) && is_given(&settings[i], given)) return tu__setting_option(i);
+    return NULL;
+}
 
 void tu__fixed_settings_write(const tu_train_options *fixed, tu__text *text) {
     tu_json json = tu__json_to_text(text);

@@ -21,6 +21,9 @@ tu_status tu__trial_options_set(const tu__space *space, const tu__point *point, 
 void tu__fixed_settings_write(const tu_train_options *fixed, tu__text *json);
 tu_status tu__fixed_settings_read(const char *json, tu__arena *arena, tu_train_options *fixed);
 
+/* Returns the option of a setting that is given and must be the same for all trials, as in "--rate"; NULL: none. */
+const char *tu__fixed_setting_given(const tu_train_options *given);
+
 /* Lists the values of a point: "rate=0.01 batch=64". */
 void tu__point_print(const tu__space *space, const tu__point *point, tu__text *text);
 

@@ -19,6 +19,7 @@
 #include "graph/graph.h"
 #include "train/settings.h"
 #include "train/stack_size.h"
+#include "train/training_set.h"
 #include "tune/search.h"
 #include "tune/study_place.h"
 #include "tune/trial_options.h"
@@ -40,11 +41,12 @@ static tu_status check_options(const tu_tune_options *o) {
                        : t->central ? "--central"
                        : t->group   ? "a process group"
                                     : "--invariant");
-    if (t && (t->resume || t->out || t->trace))
+    if (t && (t->resume || t->out || t->trace || t->snapshots > 0))
         return tu_fail(TU_INVALID, "%s has no meaning for the trials of a search",
-                       t->resume ? "--resume"
-                       : t->out  ? "--out of a run"
-                                 : "--trace");
+                       t->resume  ? "--resume"
+                       : t->out   ? "--out of a run"
+                       : t->trace ? "--trace"
+                                  : "--snapshots");
     if (o->trials < 0 || o->total_steps < 0 || o->seconds < 0 || o->attempts < 0 ||
         o->heartbeat_timeout < 0 || o->database_timeout < 0)
         return tu_fail(TU_INVALID, "a budget or timeout of a search is negative: expected 0 or more");
@@ -97,25 +99,12 @@ static bool varies(const tu__space *space, const char *name) {
     return false;
 }
 
-/* Opens the data set that all trials share, as a run would (prepare.c). Folders of images are read in the size of the network's
- * input; if the space varies that, each trial opens the set itself. */
+/* Opens the data set that all trials share. Folders of images are read in the size of the network's input, and texts in windows
+ * of its context; if the space varies these, each trial opens the set itself. */
 static tu_status open_data(tu__search *s, const tu__space *space, tu_dataset_info *info) {
-    tu_network_options defaults = TU_SIZED(tu_network_options);
-    tu_train_options *t = &s->train;
-    int64_t label;
-    bool ignores;
-    if (!s->data || !*s->data)
-        return tu_fail(TU_INVALID,
-                       "no training data: expected --data with cifar10, mnist, generated, a folder of "
-                       "images or a pair of .npy files");
-    TU_TRY(tu_network_defaults(s->shared.network, &defaults));
-    TU_TRY(tu__read_ignore_label(t->ignore_label, &ignores, &label));
-    int64_t size = t->image_size > 0 ? t->image_size : 0;
-    TU_TRY(tu_dataset_open(
-        s->data, &s->dataset, .height = size ? size : defaults.height, .width = size ? size : defaults.width,
-        .offline = t->offline, .validation = t->validation == 0, .skip_bad = t->skip_bad > 0,
-        .ignore_label = ignores ? &label : NULL, .progress = report_loading, .context = s));
-    s->shared.dataset = varies(space, "image-size") ? NULL : s->dataset;
+    TU_TRY(tu__training_set_open(s->shared.network, s->data, &s->train, report_loading, s, &s->dataset));
+    bool own = varies(space, "image-size") || varies(space, "context");
+    s->shared.dataset = own ? NULL : s->dataset;
     return tu_dataset_describe(s->dataset, info);
 }
 
@@ -129,7 +118,7 @@ static tu_status make_plan(tu__search *s, tu__space *space, const char *digest, 
     tu__fixed_settings_write(&s->train, &settings);
     *plan = (tu__study_plan){.sampler = o->sampler ? o->sampler : "tpe",
                              .pruner = o->pruner ? o->pruner : "asha",
-                             .objective = o->objective ? o->objective : "accuracy",
+                             .objective = o->objective ? o->objective : "",
                              .model = s->model,
                              .data = s->data,
                              .folder = "",
@@ -138,7 +127,7 @@ static tu_status make_plan(tu__search *s, tu__space *space, const char *digest, 
                                                          : 1,
                              .trials = o->trials,
                              .steps = o->total_steps,
-                             .attempts = o->attempts ? o->attempts : DEFAULT_ATTEMPTS};
+                             .attempts = o->attempts};
     tu_status status = copy(s, tu__text_string(&lines), &plan->space);
     if (status == TU_OK) status = copy(s, tu__text_string(&settings), &plan->settings);
     if (status == TU_OK) status = copy(s, digest, &plan->model_digest);
@@ -153,17 +142,29 @@ static tu_status check_plan(const tu__space *space, tu__study_plan *plan) {
     const tu__sampler *sampler;
     const tu__pruner *pruner;
     size_t objective;
-    TU_TRY(tu__choice_find("--objective", plan->objective, objectives, &objective));
+    if (*plan->objective) TU_TRY(tu__choice_find("--objective", plan->objective, objectives, &objective));
     TU_TRY(tu__sampler_find(plan->sampler, &sampler));
     TU_TRY(tu__pruner_find(plan->pruner, &pruner));
     if (sampler == &tu__sample_grid) TU_TRY(tu__grid_check(space));
     return TU_OK;
 }
 
+/* Tasks other than classification have no accuracy: their trials are compared by the loss. */
+static tu_status choose_objective(const tu__search *s, tu__study_plan *plan) {
+    bool has_accuracy;
+    TU_TRY(tu__training_set_has_accuracy(s->shared.network, s->dataset, &s->train, &has_accuracy));
+    if (strcmp(plan->objective, "accuracy") == 0 && !has_accuracy)
+        return tu_fail(TU_INVALID,
+                       "--objective accuracy: the task of the trials has no accuracy: expected loss");
+    if (!*plan->objective) plan->objective = has_accuracy ? "accuracy" : "loss";
+    return TU_OK;
+}
+
 /* A new study has a budget of trials, unless the grid or another budget ends it. */
-static void choose_budget(const tu__search *s, tu__study_plan *plan) {
+static void choose_defaults(const tu__search *s, tu__study_plan *plan) {
     bool ends = plan->trials || plan->steps || s->options.seconds > 0 || strcmp(plan->sampler, "grid") == 0;
-    if (!ends) plan->trials = DEFAULT_TRIALS;
+    plan->default_trials = ends ? 0 : DEFAULT_TRIALS;
+    plan->default_attempts = DEFAULT_ATTEMPTS;
 }
 
 static tu_status create_study(tu__search *s, const char *model, tu__space *space) {
@@ -180,7 +181,8 @@ static tu_status create_study(tu__search *s, const char *model, tu__space *space
     TU_TRY(check_plan(space, &plan));
     TU_TRY(open_data(s, space, &info));
     TU_TRY(copy(s, info.digest, &plan.data_digest));
-    choose_budget(s, &plan);
+    TU_TRY(choose_objective(s, &plan));
+    choose_defaults(s, &plan);
     TU_TRY(tu__study_place_new(s->options.study, s->options.name, s->options.out, model, info.name, &place));
     TU_TRY(copy(s, place.address, &s->address));
     TU_TRY(copy(s, place.folder, &s->folder));
@@ -208,11 +210,30 @@ static tu_status change_budgets(tu__search *s) {
     tu__study_plan plan = s->study.plan;
     plan.trials = s->options.trials;
     plan.steps = s->options.total_steps;
-    if (!plan.trials && !plan.steps) return TU_OK;
+    plan.attempts = s->options.attempts;
+    if (!plan.trials && !plan.steps && !plan.attempts) return TU_OK;
     return tu__study_create(&s->study, &plan);
 }
 
-static tu_status join_study(tu__search *s, const char *model) {
+/* What a worker may not choose, because it must be the same for all trials, or is the study's. */
+static tu_status check_worker(const tu__search *s, const char *data) {
+    const tu_tune_options *o = &s->options;
+    const tu__study_plan *plan = &s->study.plan;
+    const char *given = o->space_count || o->space_file ? "the space"
+                        : o->sampler                    ? "--sampler"
+                        : o->pruner                     ? "--pruner"
+                        : o->objective                  ? "--objective"
+                                                        : tu__fixed_setting_given(&s->train);
+    if (data && strcmp(data, plan->data) != 0)
+        return tu_fail(TU_INVALID, "study '%s' searches settings for the data set '%.200s', not '%.200s'",
+                       plan->name, plan->data, data);
+    if (!given) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "%s cannot be given to a worker: it trains with the space and the settings of study '%s'",
+                   given, plan->name);
+}
+
+static tu_status join_study(tu__search *s, const char *model, const char *data) {
     char digest[TU__SHA256_HEX];
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     tu__study_place place;
@@ -222,6 +243,7 @@ static tu_status join_study(tu__search *s, const char *model) {
     TU_TRY(tu__study_connect(s->address, false, &s->study));
     TU_TRY(tu__study_load(&s->study, s->options.name));
     TU_TRY(check_model(s, model));
+    TU_TRY(check_worker(s, data));
     TU_TRY(copy(s, *place.folder ? place.folder : plan->folder, &s->folder));
     TU_TRY(tu__fixed_settings_read(plan->settings, &s->arena, &s->train));
     s->data = plan->data;
@@ -244,7 +266,7 @@ static tu_status join_study(tu__search *s, const char *model) {
 static tu_status open_study(tu__search *s, const char *model, const char *data) {
     tu__space space = {0};
     s->data = data;
-    tu_status status = s->options.worker ? join_study(s, model) : create_study(s, model, &space);
+    tu_status status = s->options.worker ? join_study(s, model, data) : create_study(s, model, &space);
     tu__space_free(&space);
     return status;
 }
@@ -302,17 +324,30 @@ static void notice_wait(void *context, const char *message) {
 static tu_status test_best(tu__search *s, const tu__trials *trials, const tu__trial *best) {
     bool mine;
     tu_evaluation e = TU_SIZED(tu_evaluation);
-    if (trials->tested == best->number && !isnan(trials->test_accuracy)) return TU_OK;
+    if (trials->tested == best->number && !isnan(trials->test_loss)) return TU_OK;
     tu_dataset_info info = TU_SIZED(tu_dataset_info);
     TU_TRY(tu_dataset_describe(s->dataset, &info));
     if (info.count[TU_TEST] == 0) return TU_OK;
+    tu__path run = tu__path_in(s->folder, "%s", best->run);
+    if (!tu__run_folder_has_run(run.text)) {
+        char text[4600];
+        snprintf(
+            text, sizeof text,
+            "the best trial is not evaluated on the test split, because its run folder '%s' is not on this "
+            "host: start a worker where it is",
+            run.text);
+        tu_tune_report report = {.event = TU_TUNE_NOTICE, .message = text, .trial = -1};
+        tu__search_report(s, &report);
+        return TU_OK;
+    }
     TU_TRY(tu__study_take_test(&s->study, best->number, &mine));
     if (!mine && trials->tested != best->number) return TU_OK; /* another worker does */
-    tu__path run = tu__path_in(s->folder, "%s", best->run);
     tu_status status =
         tu_evaluate(run.text, &e, .checkpoint = "best", .devices = s->devices[0].text,
                     .threads = (int)(s->train.threads > 0 ? s->train.threads : 0), .set = s->shared.dataset);
-    if (status == TU_OK) status = tu__study_set_test(&s->study, best->number, e.accuracy, e.loss);
+    bool has_accuracy = status == TU_OK && strcmp(e.task, "classification") == 0;
+    if (status == TU_OK)
+        status = tu__study_set_test(&s->study, best->number, has_accuracy ? e.accuracy : (double)NAN, e.loss);
     tu_evaluation_free(&e);
     return status;
 }
@@ -341,15 +376,18 @@ static tu_status fill_result(tu__search *s, tu_tune_result *result) {
     }
     fill_counts(&trials, &full);
     snprintf(full.folder, sizeof full.folder, "%s", s->folder);
-    snprintf(full.study, sizeof full.study, "%s", s->study.sql.shown);
+    snprintf(full.study, sizeof full.study, "%s",
+             tu__sql_is_server(s->address) ? s->study.sql.shown : s->address);
+    snprintf(full.objective, sizeof full.objective, "%s", s->study.plan.objective);
     snprintf(full.name, sizeof full.name, "%s", s->study.plan.name);
     full.stopped = !s->budget_used;
     if (best) {
         full.best = best->number;
         full.best_cost = best->cost;
         snprintf(full.best_run, sizeof full.best_run, "%s", tu__path_in(s->folder, "%s", best->run).text);
+        if (trials.tested == best->number && !isnan(trials.test_loss)) full.test_loss = trials.test_loss;
         if (trials.tested == best->number && !isnan(trials.test_accuracy))
-            full.test_accuracy = trials.test_accuracy, full.test_loss = trials.test_loss;
+            full.test_accuracy = trials.test_accuracy;
     }
     full.seconds = tu__now() - s->start_time;
     tu__trials_free(&trials);

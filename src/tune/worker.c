@@ -38,6 +38,7 @@ void tu__search_report(tu__search *s, tu_tune_report *report) {
     report->folder = s->folder;
     report->study = s->study.sql.shown;
     report->workers = (int64_t)s->worker_count;
+    report->objective = s->study.plan.objective;
     if (s->options.on_report) s->options.on_report(s->options.context, report);
 }
 

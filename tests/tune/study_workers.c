@@ -171,8 +171,20 @@ int main(int argc, char **argv) {
     if (workers < 1 || workers > MAX_WORKERS || trials < 1) return 2;
     close(mkstemp(log_path));
     tu__study study;
-    tu__study_plan plan = {"exact",  "m",    "d", "d",  "d",    space_text, "{}", "loss",
-                           "random", "none", "",  SEED, trials, 0,          1000};
+    tu__study_plan plan = {.name = "exact",
+                           .model = "m",
+                           .model_digest = "d",
+                           .data = "d",
+                           .data_digest = "d",
+                           .space = space_text,
+                           .settings = "{}",
+                           .objective = "loss",
+                           .sampler = "random",
+                           .pruner = "none",
+                           .folder = "",
+                           .seed = SEED,
+                           .trials = trials,
+                           .attempts = 1000};
     if (tu__study_connect(argv[1], true, &study) != TU_OK || tu__study_create(&study, &plan) != TU_OK)
         die("create");
     tu__study_close(&study);

@@ -33,6 +33,30 @@ static void a_grid_has_every_point_once(void **state) {
     tu__space_free(&space);
 }
 
+/* Integers on a logarithmic scale: several points of the scale may be rounded to one. */
+static void a_grid_of_integers_on_a_logarithmic_scale_has_each_once(void **state) {
+    (void)state;
+    static const struct {
+        const char *space;
+        int64_t count, last;
+    } grids[] = {{"a=log:int:1:8", 8, 8}, {"a=log:int:1:8/8", 6, 8}, {"a=int:0:10/4", 4, 10}};
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        tu__space space = {0};
+        tu__point point;
+        double before = -1;
+        assert_int_equal(tu__space_add(&space, grids[i].space), TU_OK);
+        tu__history history = {.space = &space, .seed = 1};
+        assert_int_equal(tu__grid_size(&space, 1000), grids[i].count);
+        for (int64_t k = 0; k < grids[i].count; k++) {
+            assert_int_equal(tu__sample_grid.sample(&history, k, &point), TU_OK);
+            assert_true(point.value[0] > before);
+            before = point.value[0];
+        }
+        assert_true(before == (double)grids[i].last);
+        tu__space_free(&space);
+    }
+}
+
 static void a_grid_needs_numbers_of_values(void **state) {
     (void)state;
     tu__space space = space_of("rate=log:0.1:1");
@@ -128,6 +152,7 @@ static void unknown_samplers_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_grid_has_every_point_once),
+        cmocka_unit_test(a_grid_of_integers_on_a_logarithmic_scale_has_each_once),
         cmocka_unit_test(a_grid_needs_numbers_of_values),
         cmocka_unit_test(sobol_points_have_one_in_each_interval),
         cmocka_unit_test(pairs_of_sobol_coordinates_are_more_even_than_random_ones),

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,6 +89,22 @@ static void contradicting_conditions_are_found(void **state) {
     assert_int_equal(tu__space_check(&empty), TU_INVALID);
 }
 
+/* Each parameter depends on the eight before it: there are more paths than could ever be walked. */
+static void conditions_are_checked_in_time_that_does_not_grow_with_their_paths(void **state) {
+    (void)state;
+    tu__space space = {0};
+    for (int i = 0; i < TU__MAX_PARAMETERS; i++) {
+        char text[400];
+        int length = snprintf(text, sizeof text, "p%d=a|b", i);
+        for (int k = i - 1; k >= 0 && k >= i - TU__MAX_CONDITIONS; k--)
+            length += snprintf(text + length, sizeof text - (size_t)length, " %s p%d=a",
+                               k == i - 1 ? "if" : "and", k);
+        assert_int_equal(tu__space_add(&space, text), TU_OK);
+    }
+    assert_int_equal(tu__space_check(&space), TU_OK);
+    tu__space_free(&space);
+}
+
 static void values_are_spread_over_their_scale(void **state) {
     (void)state;
     tu__space space = {0};
@@ -169,6 +186,7 @@ int main(void) {
         cmocka_unit_test(a_space_and_its_text_are_the_same),
         cmocka_unit_test(texts_that_are_wrong_are_refused),
         cmocka_unit_test(contradicting_conditions_are_found),
+        cmocka_unit_test(conditions_are_checked_in_time_that_does_not_grow_with_their_paths),
         cmocka_unit_test(values_are_spread_over_their_scale),
         cmocka_unit_test(values_and_their_text_are_the_same),
         cmocka_unit_test(counts_become_whole),

@@ -120,20 +120,37 @@ static void interrupted_trials_are_continued_first(void **state) {
     tu__study_close(&study);
 }
 
+/* The clock of a database that a test sets. */
+static double clock_seconds;
+
+static tu_status read_test_clock(tu__sql *sql, double *seconds) {
+    (void)sql;
+    *seconds = clock_seconds;
+    return TU_OK;
+}
+
+static tu__sql_driver clocked_driver(void) {
+    tu__sql_driver driver = tu__sql_sqlite;
+    driver.now = read_test_clock;
+    clock_seconds = 1e9;
+    return driver;
+}
+
 static void a_silent_worker_loses_its_trial_and_dead_ones_fail_it(void **state) {
     (void)state;
     tu__study study;
     tu__study_plan plan = plan_of("none", 1);
     open_study(&study, &plan);
-    study.timeout = 0.05;
+    tu__sql_driver clocked = clocked_driver();
+    study.sql.driver = &clocked;
     tu__claim first = claim(&study, TU__CLAIMED);
     const tu__claim *list[] = {&first};
     for (int i = 0; i < 4; i++) { /* heartbeats keep it */
-        usleep(30000);
+        clock_seconds += 40;
         assert_int_equal(tu__study_heartbeat(&study, 1, list), TU_OK);
         claim(&study, TU__CLAIM_LATER);
     }
-    usleep(100000);
+    clock_seconds += 61;
     tu__claim second = claim(&study, TU__CLAIMED);
     assert_int_equal(second.number, 0);
     assert_int_equal(second.attempt, 2);
@@ -141,7 +158,7 @@ static void a_silent_worker_loses_its_trial_and_dead_ones_fail_it(void **state) 
     tu__report r = {1, 64, 0.5, 0.5, 0};
     assert_int_equal(tu__study_report(&study, &first, &r, &prune), TU_LOST);
     assert_int_equal(tu__study_end(&study, &first, TU__TRIAL_FINISHED, 1, 1, NULL), TU_LOST);
-    usleep(100000);
+    clock_seconds += 61;
     claim(&study, TU__CLAIM_NEVER); /* after two attempts it has failed */
     tu__trials trials;
     assert_int_equal(tu__study_read(&study, true, &trials), TU_OK);
@@ -199,6 +216,93 @@ static void a_lost_answer_changes_nothing(void **state) {
     tu__study_close(&study);
 }
 
+/* Another worker ends the trial between the search for a silent one and its claim. */
+static tu_status run_and_end(tu__sql *sql, const char *statement, size_t count, const tu__sql_value *values,
+                             tu__sql_result *result) {
+    static const char rival[] = "UPDATE trial SET state = 'finished', cost = 0.25 WHERE state = 'running'",
+                      claiming[] = "UPDATE trial SET state = 'running'";
+    if (strncmp(statement, claiming, sizeof claiming - 1) == 0) {
+        tu__sql_result ignored = {0};
+        tu_status status = tu__sql_sqlite.run(sql, rival, 0, NULL, &ignored);
+        tu__sql_result_free(&ignored);
+        if (status != TU_OK) return status;
+    }
+    return tu__sql_sqlite.run(sql, statement, count, values, result);
+}
+
+static void a_trial_that_ends_while_it_is_claimed_stays_ended(void **state) {
+    (void)state;
+    tu__study study;
+    tu__study_plan plan = plan_of("none", 1);
+    open_study(&study, &plan);
+    tu__sql_driver racing = clocked_driver();
+    study.sql.driver = &racing;
+    claim(&study, TU__CLAIMED);
+    clock_seconds += 61;
+    racing.run = run_and_end;
+    claim(&study, TU__CLAIM_NEVER);
+    tu__trials trials;
+    assert_int_equal(tu__study_read(&study, false, &trials), TU_OK);
+    assert_int_equal(trials.trials[0].state, TU__TRIAL_FINISHED);
+    assert_int_equal(trials.trials[0].attempts, 1);
+    tu__trials_free(&trials);
+    tu__study_close(&study);
+}
+
+static bool is_connection_lost;
+
+static tu_status open_again(tu__sql *sql) {
+    is_connection_lost = false;
+    return tu__sql_sqlite.open(sql);
+}
+
+/* Every statement fails on a connection that was lost, as on one to a server that was restarted. */
+static tu_status run_unless_lost(tu__sql *sql, const char *statement, size_t count,
+                                 const tu__sql_value *values, tu__sql_result *result) {
+    sql->may_retry = is_connection_lost;
+    if (is_connection_lost) return tu_fail(TU_IO, "the connection was lost");
+    return tu__sql_sqlite.run(sql, statement, count, values, result);
+}
+
+static void a_connection_that_was_lost_while_idle_is_opened_again(void **state) {
+    (void)state;
+    tu__study study;
+    tu__study_plan plan = plan_of("none", 1);
+    open_study(&study, &plan);
+    tu__sql_driver losing = tu__sql_sqlite;
+    losing.run = run_unless_lost;
+    losing.open = open_again;
+    study.sql.driver = &losing;
+    study.sql.patience = 1;
+    is_connection_lost = true;
+    tu__claim first = claim(&study, TU__CLAIMED);
+    is_connection_lost = true;
+    assert_false(report(&study, &first, 32, 0.5));
+    is_connection_lost = true;
+    tu__trials trials;
+    assert_int_equal(tu__study_read(&study, true, &trials), TU_OK);
+    assert_int_equal(trials.trials[0].report_count, 1);
+    tu__trials_free(&trials);
+    tu__study_close(&study);
+}
+
+static void one_process_takes_the_test_also_if_the_answer_is_lost(void **state) {
+    (void)state;
+    tu__study study;
+    tu__study_plan plan = plan_of("none", 1);
+    bool mine;
+    open_study(&study, &plan);
+    tu__sql_driver losing = tu__sql_sqlite;
+    losing.run = run_and_lose;
+    study.sql.driver = &losing;
+    commits_until_lost = 0;
+    assert_int_equal(tu__study_take_test(&study, 0, &mine), TU_OK);
+    assert_true(mine);
+    assert_int_equal(tu__study_take_test(&study, 0, &mine), TU_OK);
+    assert_false(mine);
+    tu__study_close(&study);
+}
+
 static tu_status always_busy(tu__sql *sql, void *context) {
     ++*(int *)context;
     sql->may_retry = true;
@@ -216,8 +320,13 @@ static void waiting_ends_with_the_patience_or_the_stop_flag(void **state) {
     assert_int_equal(tu__sql_transaction(&study.sql, always_busy, &tries), TU_IO);
     assert_true(tries > 2);
     assert_non_null(strstr(tu_message(), "busy (tried for "));
-    tries = 0;
+    tries = 0; /* what follows does not wait as long again, until the database answers */
     study.sql.patience = 1000;
+    assert_int_equal(tu__sql_transaction(&study.sql, always_busy, &tries), TU_IO);
+    assert_int_equal(tries, 1);
+    claim(&study, TU__CLAIMED);
+    assert_false(study.sql.gave_up);
+    tries = 0;
     study.sql.stop = &stop;
     assert_int_equal(tu__sql_transaction(&study.sql, always_busy, &tries), TU_IO);
     assert_int_equal(tries, 1);
@@ -340,6 +449,55 @@ static void passwords_are_not_shown(void **state) {
     assert_null(strstr(tu_message(), "secret"));
     assert_null(strstr(tu_message(), "more"));
     tu__sql_close(&sql);
+    static const char *const others[][2] = {
+        {"postgresql://127.0.0.1:1/db?connect_timeout=1&user=me@x&password=secret",
+         "postgresql://127.0.0.1:1/db"},
+        {"postgresql://127.0.0.1:1/db?connect_timeout=1&password=secret@more", "postgresql://127.0.0.1:1/db"},
+        {"postgresql://me@127.0.0.1:1/db?connect_timeout=1", "postgresql://me@127.0.0.1:1/db"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_not_equal(tu__sql_open(others[i][0], false, &sql), TU_OK);
+        assert_string_equal(sql.shown, others[i][1]);
+        tu__sql_close(&sql);
+    }
+}
+
+static void a_study_that_somebody_has_edited_is_shown(void **state) {
+    (void)state;
+    tu__study study;
+    tu__study_plan plan = plan_of("none", 2);
+    tu_study_info info = TU_SIZED(tu_study_info);
+    char page[300];
+    open_study(&study, &plan);
+    tu__claim c = claim(&study, TU__CLAIMED);
+    report(&study, &c, 64, 0.5);
+    end(&study, &c, TU__TRIAL_FINISHED);
+    assert_int_equal(tu__sql_run(&study.sql, "UPDATE trial SET number = 1000000000", 0, NULL, NULL), TU_OK);
+    tu__study_close(&study);
+    tu_study *view;
+    assert_int_equal(tu_study_open(folder, NULL, &view), TU_OK);
+    snprintf(page, sizeof page, "%s/page.html", folder);
+    assert_int_equal(tu_study_save_page(view, page), TU_OK);
+    assert_int_equal(tu_study_describe(view, &info), TU_OK);
+    assert_int_equal(info.best, 1000000000);
+    tu_study_free(view);
+}
+
+/* An existing study keeps what the caller did not choose. */
+static void defaults_do_not_change_an_existing_study(void **state) {
+    (void)state;
+    tu__study study;
+    tu__study_plan plan = plan_of("none", 50);
+    open_study(&study, &plan);
+    plan.trials = plan.attempts = 0;
+    plan.default_trials = 20, plan.default_attempts = 3;
+    assert_int_equal(tu__study_create(&study, &plan), TU_OK);
+    assert_int_equal(study.plan.trials, 50);
+    assert_int_equal(study.plan.attempts, 2);
+    plan.name = "new";
+    assert_int_equal(tu__study_create(&study, &plan), TU_OK);
+    assert_int_equal(study.plan.trials, 20);
+    assert_int_equal(study.plan.attempts, 3);
+    tu__study_close(&study);
 }
 
 /* ---- Hostile text ---- */
@@ -488,11 +646,16 @@ int main(void) {
         STUDY_TEST(interrupted_trials_are_continued_first),
         STUDY_TEST(a_silent_worker_loses_its_trial_and_dead_ones_fail_it),
         STUDY_TEST(a_lost_answer_changes_nothing),
+        STUDY_TEST(a_trial_that_ends_while_it_is_claimed_stays_ended),
+        STUDY_TEST(a_connection_that_was_lost_while_idle_is_opened_again),
+        STUDY_TEST(one_process_takes_the_test_also_if_the_answer_is_lost),
         STUDY_TEST(waiting_ends_with_the_patience_or_the_stop_flag),
         STUDY_TEST(asha_keeps_the_best_quarter_of_a_rung),
         STUDY_TEST(the_median_of_others_prunes_after_five_trials),
         cmocka_unit_test(pruners_are_found_by_name),
         STUDY_TEST(a_study_of_something_else_is_refused),
+        STUDY_TEST(defaults_do_not_change_an_existing_study),
+        STUDY_TEST(a_study_that_somebody_has_edited_is_shown),
         STUDY_TEST(another_schema_is_refused),
         STUDY_TEST(what_is_no_study_is_refused),
         cmocka_unit_test(passwords_are_not_shown),
