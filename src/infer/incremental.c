@@ -1,10 +1,9 @@
 /* Gives the graph of a decoder another number of positions, and keeps what earlier positions have computed.
  *
- * The shard rules of data parallelism (pass/shard_rules.h), with the time axis in place of that of the samples, say which
- * axis of a value has the positions; as in rebatch.c the new graph has the same nodes with other shapes. A value that depends
- * on no token but has a row per position, such as learned positions, is read at the rows of the new ones. A causal attention
- * adds the new keys and values to variables [heads, context, width] and reads all of them; positions that have not come yet
- * are masked. All other operations compute each position by itself, or are refused by name. */
+ * Resizes the axis that has the positions (resize.h). A value that depends on no token but has a row per position, such as
+ * learned positions, is read at the rows of the new ones. A causal attention adds the new keys and values to variables
+ * [heads, context, width] and reads all of them; positions that have not come yet are masked. All other operations compute
+ * each position by itself, or are refused by name. */
 #include "infer/incremental.h"
 
 #include <inttypes.h>
@@ -16,7 +15,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "graph/attrs.h"
-#include "pass/pass.h"
+#include "infer/resize.h"
 #include "pass/shard_rules.h"
 
 enum { TIME_AXIS = 1 };
@@ -25,15 +24,12 @@ enum { TIME_AXIS = 1 };
 static const char SCOPE[] = "cache";
 
 typedef struct incremental {
-    tu__rewrite r;
-    tu__arena arena;
-    int64_t context, count;
-    tu_value positions; /* i32 [count] */
-    int *axis;          /* per output of the old graph: the axis of the positions, or TU__REPLICATED */
+    tu__resize z;       /* from a context to some positions */
+    tu_value positions; /* i32 [z.after] */
 } incremental;
 
 static int *axis_of(const incremental *p, tu__edge edge) {
-    return &p->axis[p->r.first_output[edge.node] + edge.output];
+    return tu__resize_axis(&p->z, edge);
 }
 
 static tu_status find_context(const tu_graph *graph, int64_t *context) {
@@ -54,32 +50,6 @@ static tu_status find_context(const tu_graph *graph, int64_t *context) {
 
 /* ---- Ordinary operations ---- */
 
-/* Returns the attributes with the new number of positions along `axis`. NULL if out of memory. */
-static const void *new_attributes(incremental *p, const tu__node *node, int axis) {
-    size_t bytes = node->op->attr_bytes ? node->op->attr_bytes : 1;
-    unsigned char *attrs = tu__arena_copy(&p->arena, node->attrs, bytes);
-    if (!attrs || axis < 0) return attrs;
-    int64_t rows = node->outputs[0].shape.dim[axis] / p->context * p->count;
-    for (tu__field f = tu__first_field(node->op, attrs); f.attr; f = tu__next_field(f))
-        if (f.attr->kind == TU__ATTR_SHAPE) {
-            tu_shape shape = tu__field_shape(f, 0);
-            shape.dim[axis] = rows;
-            memcpy(attrs + (f.cells - attrs), &shape, sizeof shape); /* the field is const */
-        }
-    if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)attrs)->end[axis] = rows;
-    return attrs;
-}
-
-static tu_status make_node(incremental *p, const tu__node *node, int axis, tu_value *inputs) {
-    tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
-    request.attrs = new_attributes(p, node, axis);
-    if (!request.attrs) return TU_NO_MEMORY;
-    tu_value made = tu__rewrite_make(&p->r, node, &request);
-    TU_TRY(tu_graph_status(p->r.to));
-    tu__rewrite_map_all(&p->r, node, made);
-    return TU_OK;
-}
-
 static tu_status fail_mixed(const tu__node *node) {
     return tu_fail(
         TU_UNSUPPORTED,
@@ -89,12 +59,12 @@ static tu_status fail_mixed(const tu__node *node) {
 }
 
 static tu_status make_positioned(incremental *p, const tu__node *node, tu_value *inputs) {
-    int *layouts = tu__arena_alloc(&p->arena, 2 * ((size_t)node->input_count + 1) * sizeof *layouts);
+    int *layouts = tu__arena_alloc(&p->z.arena, 2 * ((size_t)node->input_count + 1) * sizeof *layouts);
     if (!layouts) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < node->input_count; i++) layouts[i] = *axis_of(p, node->inputs[i]);
-    tu__sharding s = {.graph = p->r.from,
+    tu__sharding s = {.graph = p->z.r.from,
                       .node = node,
-                      .samples = p->context,
+                      .samples = p->z.before,
                       .in = layouts,
                       .read = layouts + node->input_count + 1};
     if (tu__apply_shard_rule(&s) != TU_OK) return fail_mixed(node);
@@ -102,16 +72,11 @@ static tu_status make_positioned(incremental *p, const tu__node *node, tu_value 
         if (s.out[i] < 0) return fail_mixed(node);
         *axis_of(p, (tu__edge){node->id, i}) = s.out[i];
     }
-    tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
+    tu__node_request request = tu__rewrite_request(&p->z.r, node, inputs);
     for (uint32_t i = 0; i < node->input_count; i++)
         if (layouts[i] < 0 && s.read[i] >= 0)
-            tu_scope(p->r.to, SCOPE) inputs[i] = tu_gather(inputs[i], p->positions, s.read[i]);
-    request.attrs = new_attributes(p, node, s.out[0]);
-    if (!request.attrs) return TU_NO_MEMORY;
-    tu_value made = tu__rewrite_make(&p->r, node, &request);
-    TU_TRY(tu_graph_status(p->r.to));
-    tu__rewrite_map_all(&p->r, node, made);
-    return TU_OK;
+            tu_scope(p->z.r.to, SCOPE) inputs[i] = tu_gather(inputs[i], p->positions, s.read[i]);
+    return tu__resize_make(&p->z, node, s.out[0], &request);
 }
 
 /* ---- Attention ---- */
@@ -121,10 +86,10 @@ static tu_value remember(incremental *p, const tu__node *node, const char *what,
     tu_type type = tu_value_type(rows);
     tu__text name = {0};
     tu__text_printf(&name, "%s/%s", node->name, what);
-    type.shape.dim[1] = p->context;
+    type.shape.dim[1] = p->z.before;
     tu_value before =
-        name.failed ? tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message())
-                    : tu_variable(p->r.to, tu__text_string(&name), type.dtype, type.shape, .frozen = true);
+        name.failed ? tu__graph_fail(p->z.r.to, TU_NO_MEMORY, "%s", tu_message())
+                    : tu_variable(p->z.r.to, tu__text_string(&name), type.dtype, type.shape, .frozen = true);
     tu__text_free(&name);
     tu_value after = tu_scatter_add(before, p->positions, rows, 1);
     tu_assign(before, after);
@@ -147,23 +112,23 @@ static tu_value attend(incremental *p, const tu__node *node, tu_value x) {
              values = remember(p, node, "values", part_of(x, 2));
     tu_value scores = tu_scale(tu_matmul(part_of(x, 0), keys, .transpose_b = true), scale);
     tu_value key =
-        tu_reshape(tu_cumsum(tu_fill(p->r.to, TU_I32, TU_SHAPE(p->context), 1), 0, .exclusive = true),
-                   TU_SHAPE(1, p->context));
-    tu_value visible = tu_less_equal(key, tu_reshape(p->positions, TU_SHAPE(p->count, 1)));
+        tu_reshape(tu_cumsum(tu_fill(p->z.r.to, TU_I32, TU_SHAPE(p->z.before), 1), 0, .exclusive = true),
+                   TU_SHAPE(1, p->z.before));
+    tu_value visible = tu_less_equal(key, tu_reshape(p->positions, TU_SHAPE(p->z.after, 1)));
     scores = tu_select(visible, scores, tu_number(scores, -1e30));
     tu_value y = tu_transpose(tu_matmul(tu_softmax(scores, -1), values), 1, 0, 2);
-    return tu_reshape(y, TU_SHAPE(1, p->count, s.dim[3], s.dim[4]));
+    return tu_reshape(y, TU_SHAPE(1, p->z.after, s.dim[3], s.dim[4]));
 }
 
 static tu_status make_attention(incremental *p, const tu__node *node) {
     const struct tu__attention_attrs *a = node->attrs;
     if (!a->causal || *axis_of(p, node->inputs[0]) != TIME_AXIS) return fail_mixed(node);
-    tu_value x = tu__rewrite_value(&p->r, node->inputs[0]), y = x;
-    TU_TRY(tu__scope_replace(p->r.to, "", NULL)); /* leaves that of the node before */
-    tu_scope(p->r.to, SCOPE) y = attend(p, node, x);
-    tu__rewrite_map(&p->r, (tu__edge){node->id, 0}, y);
+    tu_value x = tu__rewrite_value(&p->z.r, node->inputs[0]), y = x;
+    TU_TRY(tu__scope_replace(p->z.r.to, "", NULL)); /* leaves that of the node before */
+    tu_scope(p->z.r.to, SCOPE) y = attend(p, node, x);
+    tu__rewrite_map(&p->z.r, (tu__edge){node->id, 0}, y);
     *axis_of(p, (tu__edge){node->id, 0}) = TIME_AXIS;
-    return tu_graph_status(p->r.to);
+    return tu_graph_status(p->z.r.to);
 }
 
 /* ---- All nodes ---- */
@@ -176,7 +141,7 @@ static bool reads_positions(const incremental *p, const tu__node *node) {
 
 static tu_status convert_node(incremental *p, const tu__node *node) {
     for (uint32_t i = 0; i < node->input_count; i++) /* the logarithms of an attention */
-        if (!tu_ok(tu__rewrite_value(&p->r, node->inputs[i]))) return fail_mixed(node);
+        if (!tu_ok(tu__rewrite_value(&p->z.r, node->inputs[i]))) return fail_mixed(node);
     bool is_input = node->op->code == TU__OP_INPUT;
     if (node->op->code == TU__OP_ATTENTION && reads_positions(p, node)) return make_attention(p, node);
     tu_value *inputs =
@@ -188,7 +153,8 @@ static tu_status convert_node(incremental *p, const tu__node *node) {
     } else {
         int axis = is_input ? TIME_AXIS : TU__REPLICATED;
         for (uint32_t i = 0; i < node->output_count; i++) *axis_of(p, (tu__edge){node->id, i}) = axis;
-        status = make_node(p, node, axis, inputs);
+        tu__node_request request = tu__rewrite_request(&p->z.r, node, inputs);
+        status = tu__resize_make(&p->z, node, axis, &request);
     }
     tu__free(inputs);
     return status;
@@ -208,37 +174,24 @@ static void mark_needed(const tu_graph *graph, bool *is_needed) {
 }
 
 static tu_status convert(incremental *p) {
-    const tu_graph *graph = p->r.from;
-    bool *is_needed = tu__arena_alloc(&p->arena, graph->node_count + 1); /* zeroed */
+    const tu_graph *graph = p->z.r.from;
+    bool *is_needed = tu__arena_alloc(&p->z.arena, graph->node_count + 1); /* zeroed */
     if (!is_needed) return TU_NO_MEMORY;
     mark_needed(graph, is_needed);
-    size_t outputs = 0;
-    for (uint32_t i = 0; i < graph->node_count; i++) outputs += graph->nodes[i]->output_count;
-    p->axis = tu__arena_alloc(&p->arena, (outputs + 1) * sizeof *p->axis);
-    if (!p->axis) return TU_NO_MEMORY;
-    for (size_t i = 0; i < outputs; i++) p->axis[i] = TU__REPLICATED;
-    tu_value first = tu_input(p->r.to, TU__POSITION, TU_I32, TU_SCALAR);
-    tu_scope(p->r.to, SCOPE) {
-        tu_value ones = tu_fill(p->r.to, TU_I32, TU_SHAPE(p->count), 1);
+    tu_value first = tu_input(p->z.r.to, TU__POSITION, TU_I32, TU_SCALAR);
+    tu_scope(p->z.r.to, SCOPE) {
+        tu_value ones = tu_fill(p->z.r.to, TU_I32, TU_SHAPE(p->z.after), 1);
         p->positions = tu_add(tu_cumsum(ones, 0, .exclusive = true), first);
     }
     for (uint32_t i = 0; i < graph->node_count; i++)
         if (is_needed[i]) TU_TRY(convert_node(p, graph->nodes[i]));
-    return tu_graph_status(p->r.to);
+    return tu_graph_status(p->z.r.to);
 }
 
 tu_status tu__incremental(const tu_graph *graph, int64_t count, tu_graph **made) {
     *made = NULL;
-    incremental p = {.arena = {.purpose = "a graph for new positions"}, .count = count};
-    TU_TRY(find_context(graph, &p.context));
-    TU_TRY(tu__rewrite_begin(&p.r, graph));
-    tu__unit unit = {0};
-    tu_status status = convert(&p);
-    if (status == TU_OK)
-        status = tu__rewrite_finish(&p.r, &unit);
-    else
-        tu__rewrite_abandon(&p.r);
-    tu__arena_free(&p.arena);
-    *made = unit.graph;
-    return status;
+    incremental p = {.z = {.arena = {.purpose = "a graph for new positions"}, .after = count}};
+    TU_TRY(find_context(graph, &p.z.before));
+    TU_TRY(tu__resize_begin(&p.z, graph));
+    return tu__resize_end(&p.z, convert(&p), made);
 }
