@@ -64,6 +64,16 @@ every_way_through_host() {
 }
 [[ $all ]] && every_way_through_host
 
+# Strategy central with a GPU on rank 0, and on rank 1 a device of its list, a CPU.
+other_kinds() {
+    options=("${options[@]/gpu:0/cpu:0}" --strategy central --central gpu:0)
+    rm -rf "$work/run"
+    "$tutti" train "${options[@]/cpu:0/cpu:0/2}" --steps 3 --out "$work/run" >"$work/log" 2>&1 || complain "a GPU and a CPU, one process: status $?"
+    expected=$(digest_of_log)
+    through_host 'a GPU and a CPU' 'rank 1: its central device computes in host memory'
+}
+if [[ $all ]]; then (other_kinds; exit $failed) || failed=1; fi
+
 # ends TITLE STATUS REASON VARIABLE=VALUE...: the run ends with the reason, at once.
 ends() {
     local title=$1 expected_status=$2 reason=$3 status

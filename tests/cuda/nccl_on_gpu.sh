@@ -2,7 +2,7 @@
 # Collectives and training on several processes that share one GPU, through NCCL. Needs a build, mpirun and a GPU with
 # NCCL, or the emulated one. Prints a table, and exits with 1 if anything differs from one process.
 #   nccl_on_gpu.sh BUILD_FOLDER [emulated]
-#   SECONDS_AT_MOST=900   what has not begun by then is left out, and said
+#   SECONDS_AT_MOST=450   what has not begun by then is left out, and said
 #   MODELS='tutorial-cnn mlp', STEPS=12, BATCH=256, BASE=WIDTH   what to train, and how
 #   MEBIBYTES=64   the largest input or result of a collective
 #
@@ -14,7 +14,7 @@ if [[ ${2-} == emulated ]]; then
     export TUTTI_CUDA_LIBRARIES=$build/tests/cuda/libraries TUTTI_KERNELS=''
 fi
 export TUTTI_NCCL=share OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-limit=${SECONDS_AT_MOST:-900} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} batch=${BATCH:-256} failed=0 left_out=0
+limit=${SECONDS_AT_MOST:-450} models=${MODELS:-tutorial-cnn mlp} steps=${STEPS:-12} batch=${BATCH:-256} failed=0 left_out=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export TUTTI_DATA=$work/data

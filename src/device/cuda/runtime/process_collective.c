@@ -239,7 +239,7 @@ static void **operands(planner *l, const part *x, uint32_t first, uint32_t step,
 /* The number of processes whose sum is rounded, if sums of nodes are; otherwise 1. */
 static uint32_t rounded_group(const planner *l, const part *x) {
     tu_dtype dtype = x->values->dtype;
-    bool rounds = dtype == TU_BF16 || dtype == TU_F16;
+    bool rounds = (dtype == TU_BF16 || dtype == TU_F16) && l->p->node_size > 1;
     return rounds && l->p->node_size < l->p->size ? l->p->node_size : 1;
 }
 
