@@ -78,6 +78,10 @@ static inline bool tu__flag_is_set(const volatile sig_atomic_t *flag) {
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
 }
 
+/* Chooses the task of a new run (choose_task.c), once data set and network are known. Fails if they or the settings do not
+ * fit it. */
+tu_status tu__choose_task(tu__trainer *trainer);
+
 /* Calls the caller's on_report callback, if any. */
 void tu__trainer_report(tu__trainer *trainer, tu_train_event event, const char *message);
 /* Reports a notice to the user (a tu__notice). Queues it until the run has started. */
