@@ -43,8 +43,7 @@ static bool is_bf16(const cpu_product *p) {
     return p->loops->pair;
 }
 
-/* Returns the maximum rows of a work item: a chunk of them fits the cache. */
-static int64_t block_rows(const cpu_product *p) {
+int64_t cpu_product_block_rows(const cpu_product *p) {
     int64_t bytes = divide_up(p->depth, cpu_product_chunks(p)) * p->loops->operand_bytes;
     return max_i64(min_i64(BLOCK_ROWS, BLOCK_ROWS * CHUNK * (int64_t)sizeof(float) / max_i64(bytes, 1)),
                    LEAST_ROWS);
@@ -54,7 +53,7 @@ void cpu_product_plan(cpu_product *p) {
     int64_t vectors = cpu_panel_vectors(p->loops, p->columns);
     double work = (double)p->rows * (double)vectors * (double)p->depth / MIN_WORK;
     p->workers = work < p->threads ? 1 + (int64_t)work : p->threads;
-    p->row_blocks = divide_up(p->rows, block_rows(p));
+    p->row_blocks = divide_up(p->rows, cpu_product_block_rows(p));
     p->column_blocks = 1;
     if (p->workers == 1) return;
     bool is_long = work > (double)(ITEMS_PER_WORKER * p->workers);

@@ -94,6 +94,10 @@ tu_status cpu_winograd_new(tu__arena *arena, const cpu_loops *loops, const cpu_c
     return TU_OK;
 }
 
+int64_t cpu_winograd_block_images(const cpu_winograd *plan) {
+    return divide_up(BLOCK_TILES, plan->tiles[0] * plan->tiles[1]);
+}
+
 /* Bytes of V and M of one block. */
 static size_t block_bytes(const cpu_winograd *plan) {
     return (size_t)(ELEMENTS * (plan->v_stride + plan->m_stride)) * sizeof(float);
