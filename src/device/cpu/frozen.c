@@ -10,6 +10,8 @@
  *                                                                         image if necessary (packed_product.c)
  *     other filters                                                       direct convolution (conv_direct.c)
  *
+ * Convolutions can compute some samples at a time (sample_groups.c).
+ *
  * bf16: with AMX always by tiles (tile_product.c), otherwise always a product, with pairs of numbers. */
 #include "device/cpu/frozen.h"
 
