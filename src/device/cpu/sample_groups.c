@@ -142,10 +142,17 @@ static int64_t part_samples(const grouping *g, const tu__kernel *k) {
     return is_balanced(samples, g->threads) ? 1 : 0;
 }
 
+/* Returns the highest level of the kernel's nodes, by which kernels are sorted. */
+static uint32_t level_of(const grouping *g, const tu__kernel *k) {
+    uint32_t level = 0;
+    for (uint32_t i = 0; i < k->node_count; i++)
+        if (g->plan->level[k->nodes[i]] > level) level = g->plan->level[k->nodes[i]];
+    return level;
+}
+
 static bool can_join(const grouping *g, const tu__kernel *k) {
-    const tu__kernel *first = member_of(g, 0);
     return k->samples.count == g->samples && k->samples.least <= g->part && k->read_count <= MAX_OPERANDS &&
-           k->write_count == 1 && g->plan->level[k->nodes[0]] == g->plan->level[first->nodes[0]];
+           k->write_count == 1 && level_of(g, k) == level_of(g, member_of(g, 0));
 }
 
 /* Finds the longest group that begins with kernel `first`. */
