@@ -164,9 +164,11 @@ static size_t result_bytes(const layer *l, int type, int64_t batch) {
 
 static void compare_batches_and_threads(const layer *l, int type) {
     static const int64_t batches[] = {1, 3, 8, MAX_BATCH};
+    static const int threads_of[] = {1, 2, 3, 16};
     void *expected = compute(l, type, MAX_BATCH, 1, false);
     for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
-        for (int threads = 1; threads <= 3; threads++) {
+        for (size_t i = 0; i < sizeof threads_of / sizeof *threads_of; i++) {
+            const int threads = threads_of[i];
             void *actual = compute(l, type, batches[b], threads, false);
             if (memcmp(actual, expected, result_bytes(l, type, batches[b])) != 0)
                 fail_msg("%s, %s: other bits with batch %d, %d threads", l->what, tu_dtype_name(types[type]),

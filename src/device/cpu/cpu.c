@@ -16,6 +16,7 @@
 #include "device/cpu/isa/instruction_sets.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/pointwise.h"
+#include "device/cpu/sample_groups.h"
 #include "device/host_memory.h"
 #include "device/kit/norm_fusion.h"
 
@@ -195,6 +196,7 @@ static const tu__selector selector = {
     .make_subkernel = cpu_make_subkernel,
     .finish_subkernels = cpu_pointwise_finish,
     .sum_kind_of = cpu_sum_kind_of,
+    .finish = cpu_group_samples,
 };
 
 static tu_status lower(tu_device_instance *device, const tu_partition *partition, tu_plan **plan) {

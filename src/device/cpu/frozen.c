@@ -10,9 +10,12 @@
  *                                                                         image if necessary (packed_product.c)
  *     other filters                                                       direct convolution (conv_direct.c)
  *
+ * Convolutions can compute some samples at a time (sample_groups.c).
+ *
  * bf16: with AMX always by tiles (tile_product.c), otherwise always a product, with pairs of numbers. */
 #include "device/cpu/frozen.h"
 
+#include "device/cpu/chunks.h"
 #include "device/cpu/epilogue.h"
 #include "device/cpu/isa/instruction_sets.h"
 #include "device/cpu/isa/kernels.h"
@@ -34,6 +37,8 @@ typedef struct frozen_data {
     cpu_winograd *winograd;
     cpu_tile_product *tiles;
     cpu_product product;
+    cpu_convolution shape;
+    const cpu_gemm_loops *loops;
     bool bias, residual, relu;
 } frozen_data;
 
@@ -95,9 +100,9 @@ static bool can_overwrite_residual(const tu__kernel *k) {
 
 /* Adds the kernel: packs the weights, and adds the epilogue and the operands. */
 static tu_status add_kernel(tu__selection *s, const tu__node *node, const cpu_packed_layout *layout,
-                            const frozen_data *data, const char *const *names) {
+                            const frozen_data *data, const char *const *names, tu__kernel **kernel) {
     tu__epilogue epilogue = tu__epilogue_with_residual_of(s, node);
-    tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_frozen);
+    tu__kernel *k = *kernel = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_frozen);
     frozen_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = *data;
@@ -132,8 +137,8 @@ static bool prefers_product(const cpu_convolution *c) {
     return is_pixel_by_pixel(c) || c->y_size[1] < MIN_PIXELS || depth > MAX_DEPTH;
 }
 
-static cpu_product product_of(const cpu_convolution *c, const cpu_gemm_loops *loops,
-                              const cpu_device *device) {
+static cpu_product product_of(const cpu_convolution *c, const cpu_gemm_loops *loops, const cpu_device *device,
+                              int threads) {
     cpu_product p = {.loops = loops,
                      .round = device->loops->kernels->round,
                      .rows = c->images * c->y_size[0] * c->y_size[1],
@@ -141,7 +146,7 @@ static cpu_product product_of(const cpu_convolution *c, const cpu_gemm_loops *lo
                      .columns = c->y_channels,
                      .gathers = !is_dense(c) || (loops->pair && c->x_channels % 2),
                      .image = *c,
-                     .threads = device->threads};
+                     .threads = threads};
     cpu_product_plan(&p);
     return p;
 }
@@ -164,26 +169,55 @@ static tu_status choose_tiles(tu__selection *s, const cpu_convolution *c, tu_dty
     return cpu_tile_product_new(&s->arena, tiles, round, c, cpu_of(s)->threads, &d->tiles);
 }
 
-/* Sets the kernel in `d`. Returns TU_UNSUPPORTED if there is none. */
-static tu_status choose_convolution(tu__selection *s, const cpu_convolution *c, const cpu_gemm_loops *loops,
-                                    frozen_data *d, cpu_packed_layout *layout) {
+/* Sets the kernel in `d`, for d->shape. Returns TU_UNSUPPORTED if there is none. */
+static tu_status choose_convolution(tu__selection *s, int threads, frozen_data *d,
+                                    cpu_packed_layout *layout) {
     const cpu_device *device = cpu_of(s);
+    const cpu_convolution *c = &d->shape;
+    const cpu_gemm_loops *loops = d->loops;
     int64_t depth = c->windows.size[0] * c->windows.size[1] * c->x_channels;
     *layout = cpu_panel_layout(loops, c->groups, depth, c->y_channels, 1, depth);
     if (loops->pair && c->groups > 1) return TU_UNSUPPORTED;
     if (!loops->pair && cpu_winograd_is_faster(c)) {
-        TU_TRY(cpu_winograd_new(&s->arena, device->loops, c, device->threads, &d->winograd));
+        TU_TRY(cpu_winograd_new(&s->arena, device->loops, c, threads, &d->winograd));
         *layout = cpu_winograd_layout(d->winograd);
         return TU_OK;
     }
     if (loops->pair || prefers_product(c)) {
-        d->product = product_of(c, loops, device);
+        d->product = product_of(c, loops, device, threads);
         return TU_OK;
     }
-    TU_TRY(cpu_direct_new(&s->arena, loops, c, CPU_CONV_Y, device->threads, &d->direct));
+    TU_TRY(cpu_direct_new(&s->arena, loops, c, CPU_CONV_Y, threads, &d->direct));
     if (!d->direct) return TU_UNSUPPORTED;
     cpu_direct_use_packed(d->direct);
     return TU_OK;
+}
+
+/* Plans the convolution anew for some of its images. All numbers have the same bits, since the kernel is the same. */
+static tu_status divide_convolution(tu__kernel *k, int64_t images) {
+    frozen_data *d = k->data;
+    cpu_packed_layout same;
+    d->shape.images = images;
+    TU_TRY(choose_convolution(k->owner, 1, d, &same));
+    k->workspace_bytes = workspace_of(d);
+    return TU_OK;
+}
+
+/* Returns the fewest images of a block of work, for which the weights are read once. (A direct convolution reads them
+ * once per image.) */
+static int64_t block_images(const frozen_data *d) {
+    if (d->direct) return 1;
+    if (d->winograd) return cpu_winograd_block_images(d->winograd);
+    return divide_up(cpu_product_block_rows(&d->product), d->shape.y_size[0] * d->shape.y_size[1]);
+}
+
+static tu__kernel_samples samples_of(const tu__kernel *k) {
+    const frozen_data *d = k->data;
+    uint32_t residual = d->residual ? 1u << (k->read_count - 1) : 0;
+    return (tu__kernel_samples){.count = d->shape.images,
+                                .least = block_images(d),
+                                .reads = 1 | residual,
+                                .divide = divide_convolution};
 }
 
 tu_status cpu_lower_frozen_conv2d(tu__selection *s, const tu__node *node, const cpu_convolution *c) {
@@ -191,14 +225,17 @@ tu_status cpu_lower_frozen_conv2d(tu__selection *s, const tu__node *node, const 
     static const char *const winograd_names[8] = TU__EPILOGUE_NAMES_WITH_RESIDUAL("winograd");
     const cpu_gemm_loops *loops = loops_of(cpu_of(s), node->outputs[0].dtype);
     if (!loops || !weights_of(s, node)) return TU_UNSUPPORTED;
-    frozen_data data = {0};
+    frozen_data data = {.shape = *c, .loops = loops};
     cpu_packed_layout layout;
+    tu__kernel *k;
     TU_TRY(choose_tiles(s, c, node->outputs[0].dtype, &data));
     if (data.tiles)
         layout = *cpu_tile_product_layout(data.tiles);
     else
-        TU_TRY(choose_convolution(s, c, loops, &data, &layout));
-    return add_kernel(s, node, &layout, &data, data.winograd ? winograd_names : names);
+        TU_TRY(choose_convolution(s, cpu_of(s)->threads, &data, &layout));
+    TU_TRY(add_kernel(s, node, &layout, &data, data.winograd ? winograd_names : names, &k));
+    if (!data.tiles) k->samples = samples_of(k);
+    return TU_OK;
 }
 
 /* ---- Matrix products ---- */
@@ -225,6 +262,7 @@ tu_status cpu_lower_frozen_matmul(tu__selection *s, const tu__node *node) {
         cpu_tile_product_set_order(data.tiles, depth_step, column_step);
         layout = *cpu_tile_product_layout(data.tiles);
     } else
-        data.product = product_of(&rows, loops, cpu_of(s));
-    return add_kernel(s, node, &layout, &data, names);
+        data.product = product_of(&rows, loops, cpu_of(s), cpu_of(s)->threads);
+    tu__kernel *k;
+    return add_kernel(s, node, &layout, &data, names, &k);
 }

@@ -62,6 +62,9 @@ void cpu_multiply_rows(const cpu_gemm_loops *loops, cpu_gemm_tile tile, int64_t 
     int64_t max_rows = loops->max_rows[cpu_panel_vectors(loops, tile.columns)],
             chunks = divide_up(rows, max_rows);
     const char *a = tile.a, *residual = tile.residual;
+    const char *next = tile.next;
+    const int64_t panel_bytes = tile.depth * tile.blocks * tile.b_step * loops->element_bytes,
+                  tile_bytes = tile.depth * tile.blocks * CPU_GEMM_NEXT_BYTES;
     char *c = tile.c;
     for (int64_t i = 0; i < chunks; i++) {
         int64_t first = chunk_start(rows, chunks, i);
@@ -69,6 +72,7 @@ void cpu_multiply_rows(const cpu_gemm_loops *loops, cpu_gemm_tile tile, int64_t 
         tile.a = a + first * tile.a_row * loops->element_bytes;
         tile.c = c + first * tile.c_row * loops->element_bytes;
         if (residual) tile.residual = residual + first * tile.c_row * loops->element_bytes;
+        tile.next = next && chunks > 1 && i * tile_bytes < panel_bytes ? next + i * tile_bytes : NULL;
         loops->tile(&tile);
     }
 }

@@ -38,7 +38,8 @@ static inline int64_t cpu_panel_elements(const cpu_gemm_loops *loops, int64_t de
 cpu_packed_layout cpu_panel_layout(const cpu_gemm_loops *loops, int64_t groups, int64_t depth,
                                    int64_t columns, int64_t depth_step, int64_t column_step);
 
-/* Computes `rows` consecutive rows of c, in as many tiles as necessary: `tile` has all but their number. */
+/* Computes `rows` consecutive rows of c, in as many tiles as necessary: `tile` has all but their number. tile.next is the
+ * panel that is multiplied next, as large as that of this tile: the tiles fetch it together. */
 void cpu_multiply_rows(const cpu_gemm_loops *loops, cpu_gemm_tile tile, int64_t rows);
 
 #endif

@@ -33,39 +33,93 @@ enum {
     CHUNK = 512,          /* maximum of k */
     BLOCK_ROWS = 96,      /* of a work item: with CHUNK, 192 KB of a */
     LEAST_ROWS = 12,      /* of a work item, if there are as many: b is read once for all */
-    ITEMS_PER_WORKER = 4, /* for work stealing */
+    ITEMS_PER_WORKER = 4, /* at most, for work stealing */
+    L2_BYTES = 24,        /* that a core loads from its L2 cache per cycle */
+    SHARED_BYTES = 8,     /* the same from a cache or memory that it shares with others */
+    LATENCY = 4,          /* of a multiply-add, in cycles */
     MIN_WORK = 1 << 13,   /* minimum vector multiply-adds per worker */
 };
 
 /* ---- Planning ---- */
 
+static const double CLOSE = 1.02;
+
 static bool is_bf16(const cpu_product *p) {
     return p->loops->pair;
 }
 
-/* Returns the maximum rows of a work item: a chunk of them fits the cache. */
-static int64_t block_rows(const cpu_product *p) {
+int64_t cpu_product_block_rows(const cpu_product *p) {
     int64_t bytes = divide_up(p->depth, cpu_product_chunks(p)) * p->loops->operand_bytes;
     return max_i64(min_i64(BLOCK_ROWS, BLOCK_ROWS * CHUNK * (int64_t)sizeof(float) / max_i64(bytes, 1)),
                    LEAST_ROWS);
+}
+
+/* Estimates the cycles of a work item for each k of a chunk, on a processor with two multiply-adds and two loads per
+ * cycle: of a tile, the largest of those of its multiply-adds, its loads, their latency and the bytes of b from the L2 cache. */
+static double tile_cycles(double rows, double vectors, int vector_bytes) {
+    double cycles = rows * vectors / 2, loads = (rows + vectors) / 2,
+           bytes = vectors * vector_bytes / L2_BYTES;
+    cycles = cycles > loads ? cycles : loads;
+    cycles = cycles > bytes ? cycles : bytes;
+    return cycles > LATENCY ? cycles : LATENCY;
+}
+
+/* `is_part`: the item has a part of a panel. */
+static double item_cycles(const cpu_product *p, int64_t rows, int64_t vectors, bool is_part) {
+    const cpu_gemm_loops *loops = p->loops;
+    int vector_bytes = loops->vector_elements * loops->element_bytes;
+    double cycles = 0;
+    for (int64_t rest = vectors; rest > 0; rest -= loops->max_vectors) {
+        int64_t width = min_i64(rest, loops->max_vectors), tiles = divide_up(rows, loops->max_rows[width]);
+        cycles += (double)tiles * tile_cycles((double)rows / (double)tiles, (double)width, vector_bytes);
+    }
+    /* Operands come from memory that threads share, parts of panels with the lines next to them; gathered rows are also
+     * written and read again. */
+    double bytes = (double)(vectors * vector_bytes * (is_part ? 2 : 1)) +
+                   (double)(rows * loops->element_bytes * (p->gathers ? 3 : 1));
+    return cycles + bytes / SHARED_BYTES;
+}
+
+/* Estimates the time of the worker with most items, if c is divided into so many blocks. */
+static double division_cycles(const cpu_product *p, int64_t row_blocks, int64_t column_blocks) {
+    int64_t vectors = cpu_panel_vectors(p->loops, p->columns);
+    return item_cycles(p, divide_up(p->rows, row_blocks), divide_up(vectors, column_blocks),
+                       column_blocks > cpu_panel_count(p->loops, p->columns)) *
+           (double)divide_up(row_blocks * column_blocks, p->workers);
+}
+
+/* Divides a few rows. Each item reads its part of a and of b, so blocks should be neither narrow nor flat, and workers
+ * should have equally many items. Takes the division that has most items, for work stealing, among those whose estimated
+ * time is close to the least. Panels are divided evenly. */
+static void divide_few_rows(cpu_product *p) {
+    const int64_t vectors = cpu_panel_vectors(p->loops, p->columns),
+                  panels = cpu_panel_count(p->loops, p->columns), most = ITEMS_PER_WORKER * p->workers,
+                  least_rows = divide_up(p->rows, 2 * cpu_product_block_rows(p));
+    double least = 0;
+    p->row_blocks = p->column_blocks = 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t rows = least_rows; rows <= min_i64(p->rows, most); rows++)
+            for (int64_t columns = 1; columns <= min_i64(vectors, most / rows); columns++) {
+                if (panels % columns != 0 && columns % panels != 0) continue;
+                double cycles = division_cycles(p, rows, columns);
+                if (pass == 0) least = least == 0 || cycles < least ? cycles : least;
+                if (pass == 0 || cycles > CLOSE * least || rows * columns < p->row_blocks * p->column_blocks)
+                    continue;
+                p->row_blocks = rows;
+                p->column_blocks = columns;
+            }
 }
 
 void cpu_product_plan(cpu_product *p) {
     int64_t vectors = cpu_panel_vectors(p->loops, p->columns);
     double work = (double)p->rows * (double)vectors * (double)p->depth / MIN_WORK;
     p->workers = work < p->threads ? 1 + (int64_t)work : p->threads;
-    p->row_blocks = divide_up(p->rows, block_rows(p));
+    p->row_blocks = divide_up(p->rows, cpu_product_block_rows(p));
     p->column_blocks = 1;
-    if (p->workers == 1) return;
-    bool is_long = work > (double)(ITEMS_PER_WORKER * p->workers);
-    int64_t items = is_long ? ITEMS_PER_WORKER * p->workers : p->workers;
-    if (p->row_blocks >= items) return;
-    p->column_blocks = min_i64(divide_up(items, p->row_blocks), cpu_panel_count(p->loops, p->columns));
-    if (p->row_blocks * p->column_blocks >= items) return;
-    int64_t least_rows = p->loops->max_rows[p->loops->max_vectors];
-    p->row_blocks = max_i64(p->row_blocks, min_i64(divide_up(items, p->column_blocks), p->rows / least_rows));
-    if (p->row_blocks * p->column_blocks < items)
-        p->column_blocks = min_i64(divide_up(items, p->row_blocks), vectors);
+    if (p->workers > 1 && p->row_blocks < ITEMS_PER_WORKER * p->workers)
+        divide_few_rows(p);
+    else
+        p->row_blocks = min_i64(p->rows, round_up(p->row_blocks, p->workers));
 }
 
 int64_t cpu_product_chunks(const cpu_product *p) {
@@ -224,36 +278,57 @@ static void round_sums(const product_item *item, int64_t first, int64_t columns)
         o->residual ? (const uint16_t *)o->residual + c : NULL, o->relu, (uint16_t *)o->c + c, p->columns);
 }
 
-/* Multiplies columns first … first + columns - 1, which are in one panel: `b` is their row k. */
-static void multiply_columns(const product_item *item, int64_t first, int64_t columns, const char *b,
-                             int64_t b_step) {
+typedef struct panel_part { /* the columns of an item that are in one panel */
+    int64_t first, columns;
+    const char *b; /* their row k */
+    int64_t b_step;
+} panel_part;
+
+/* Returns the part in panel i; without columns if the item has none there. */
+static panel_part part_in_panel(const product_item *item, int64_t k, int64_t i) {
+    const cpu_product *p = item->p;
+    const int64_t width = p->loops->vector_elements;
+    if (i >= cpu_panel_count(p->loops, p->columns)) return (panel_part){0};
+    cpu_panel panel = cpu_panel_at(p->loops, p->columns, i);
+    int64_t first = max_i64(panel.first, item->vector * width);
+    int64_t end = min_i64(min_i64(panel.first + panel.width, item->end_vector * width), p->columns);
+    if (first >= end) return (panel_part){0};
+    int64_t b = elements_of(p, p->depth) * panel.first + k * panel.width + first - panel.first;
+    return (panel_part){first, end - first, (const char *)item->o->b + b * p->loops->element_bytes,
+                        panel.width};
+}
+
+static void multiply_part(const product_item *item, const panel_part *part, const char *next) {
     static const int64_t no_offset[1] = {0};
     cpu_gemm_tile tile = {.a = item->a,
                           .a_row = item->a_row,
                           .a_step = 1,
                           .a_blocks = no_offset,
-                          .b = b,
-                          .b_step = b_step,
+                          .b = part->b,
+                          .b_step = part->b_step,
                           .blocks = 1,
                           .depth = elements_of(item->p, item->depth),
                           .c = item->sums,
-                          .c_row = columns,
-                          .columns = columns};
-    if (!is_bf16(item->p)) set_result(item, first, &tile);
+                          .c_row = part->columns,
+                          .columns = part->columns};
+    bool is_whole = part->columns > part->b_step - item->p->loops->vector_elements;
+    if (is_whole) tile.next = next; /* otherwise its lines do not follow each other */
+    if (!is_bf16(item->p)) set_result(item, part->first, &tile);
     cpu_multiply_rows(item->p->loops, tile, item->rows);
-    if (is_bf16(item->p)) round_sums(item, first, columns);
+    if (is_bf16(item->p)) round_sums(item, part->first, part->columns);
 }
 
 static void multiply_chunk(const product_item *item) {
     const cpu_product *p = item->p;
-    int64_t bytes = p->loops->element_bytes, width = p->loops->vector_elements;
-    for (int64_t i = 0; i < cpu_panel_count(p->loops, p->columns); i++) {
-        cpu_panel panel = cpu_panel_at(p->loops, p->columns, i);
-        int64_t first = max_i64(panel.first, item->vector * width);
-        int64_t end = min_i64(min_i64(panel.first + panel.width, item->end_vector * width), p->columns);
-        if (first >= end) continue;
-        int64_t b = elements_of(p, p->depth) * panel.first + item->k * panel.width + first - panel.first;
-        multiply_columns(item, first, end - first, (const char *)item->o->b + b * bytes, panel.width);
+    int64_t i = 0;
+    panel_part part = part_in_panel(item, item->k, i), first = {0};
+    while (!part.columns) part = part_in_panel(item, item->k, ++i);
+    first = part_in_panel(item, item->k + item->depth, i);
+    while (part.columns) {
+        panel_part next = part_in_panel(item, item->k, ++i);
+        bool is_last = item->k + item->depth >= p->depth;
+        multiply_part(item, &part, next.columns ? next.b : is_last ? NULL : first.b);
+        part = next;
     }
 }
 

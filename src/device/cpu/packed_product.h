@@ -19,6 +19,8 @@ typedef struct cpu_product {
 } cpu_product;
 
 void cpu_product_plan(cpu_product *p);
+/* Returns the most rows of a work item, if there are enough rows for all threads. */
+int64_t cpu_product_block_rows(const cpu_product *p);
 /* Returns how often an element of c is written. */
 int64_t cpu_product_chunks(const cpu_product *p);
 size_t cpu_product_workspace(const cpu_product *p);

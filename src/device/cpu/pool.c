@@ -132,6 +132,15 @@ static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], c
                          .pad = {pad[0], pad[2]}};
 }
 
+/* Plans pooling anew for some of its images. */
+static tu_status divide_pooling(tu__kernel *k, int64_t images) {
+    pool_data *d = k->data;
+    d->p.images = images;
+    d->workers = 1;
+    k->workspace_bytes = d->worker_bytes;
+    return TU_OK;
+}
+
 /* `worker_bytes`: workspace per worker. */
 static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooling p, size_t worker_bytes,
                                tu_status (*run)(const tu__kernel *k)) {
@@ -145,6 +154,7 @@ static tu_status lower_pooling(tu__selection *s, const tu__node *node, cpu_pooli
                      .workers = cpu_of(s)->threads,
                      .worker_bytes = cpu_round_up_to_line(worker_bytes)};
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
+    k->samples = (tu__kernel_samples){.count = p.images, .least = 1, .reads = ~0u, .divide = divide_pooling};
     cpu_kernel_set_costs(k, s, node);
     return cpu_kernel_add_operands(k, node, -1);
 }

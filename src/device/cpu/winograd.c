@@ -33,7 +33,9 @@ enum {
     BLOCK_BYTES = 1 << 20, /* of V and M of a block */
     BLOCK_TILES = 48,      /* at least, so that U, which is 4 times the filter, is not read too often */
     MIN_CHANNELS = 32,
-    MIN_TILES = 4, /* of an image; with one or two, reading U takes longer than a direct convolution */
+    LEAST_PART = 24,     /* tiles of a product that is divided among threads */
+    SHARED_BALANCE = 95, /* percent of the threads' time in which all have products to compute */
+    MIN_TILES = 4,       /* of an image; with one or two, reading U takes longer than a direct convolution */
 };
 
 struct cpu_winograd {
@@ -44,8 +46,9 @@ struct cpu_winograd {
     int64_t blocks, block_tiles;  /* block_tiles: of the largest block */
     int64_t v_stride, m_stride;   /* elements between two e */
     int threads;
-    bool shares_tiles;  /* all threads work on one block */
-    const float *zeros; /* channels of x */
+    bool shares_tiles;    /* all threads work on one block */
+    int64_t shared_parts; /* into which the tiles are then divided for the products */
+    const float *zeros;   /* channels of x */
 };
 
 /* ---- Planning ---- */
@@ -65,13 +68,26 @@ static int64_t stride_of(int64_t tiles, int64_t channels) {
     return (tiles * channels / 16 | 1) * 16;
 }
 
+/* Divides the tiles if there are too few products for the threads to have as much work each. */
+static void plan_shared_parts(cpu_winograd *plan) {
+    int64_t products = ELEMENTS * cpu_panel_count(plan->gemm, plan->shape.y_channels);
+    while (100 * products * plan->shared_parts <
+               SHARED_BALANCE * divide_up(products * plan->shared_parts, plan->threads) * plan->threads &&
+           plan->tile_count >= (plan->shared_parts + 1) * LEAST_PART)
+        plan->shared_parts++;
+}
+
 static void plan_blocks(cpu_winograd *plan) {
     const cpu_convolution *c = &plan->shape;
     int64_t tile_bytes = ELEMENTS * (c->x_channels + c->y_channels) * (int64_t)sizeof(float);
     int64_t tiles = max_i64(BLOCK_BYTES / tile_bytes, BLOCK_TILES);
     plan->blocks = divide_up(plan->tile_count, tiles);
     plan->shares_tiles = plan->threads > 1 && plan->blocks < 2 * plan->threads;
-    if (plan->shares_tiles) plan->blocks = 1;
+    plan->shared_parts = 1;
+    if (plan->shares_tiles) {
+        plan->blocks = 1;
+        plan_shared_parts(plan);
+    }
     plan->block_tiles = divide_up(plan->tile_count, plan->blocks);
     plan->v_stride = stride_of(plan->block_tiles, c->x_channels);
     plan->m_stride = stride_of(plan->block_tiles, c->y_channels);
@@ -92,6 +108,10 @@ tu_status cpu_winograd_new(tu__arena *arena, const cpu_loops *loops, const cpu_c
     plan_blocks(plan);
     *new_plan = plan;
     return TU_OK;
+}
+
+int64_t cpu_winograd_block_images(const cpu_winograd *plan) {
+    return divide_up(BLOCK_TILES, plan->tiles[0] * plan->tiles[1]);
 }
 
 /* Bytes of V and M of one block. */
@@ -190,25 +210,38 @@ static void transform_pixels(const block *b, int64_t first, int64_t last) {
     }
 }
 
-/* Computes panel `panel` of M[e]. */
-static void multiply(const block *b, int64_t e, int64_t panel) {
+/* Returns panel `panel` of U[e]; NULL: there is none. */
+static const float *weights_of(const block *b, int64_t e, int64_t panel) {
+    const cpu_winograd *plan = b->plan;
+    int64_t channels = plan->shape.x_channels, columns = plan->shape.y_channels;
+    if (e >= ELEMENTS || panel >= cpu_panel_count(plan->gemm, columns)) return NULL;
+    return (const float *)b->o->second + e * cpu_panel_elements(plan->gemm, channels, columns) +
+           channels * cpu_panel_at(plan->gemm, columns, panel).first;
+}
+
+typedef struct product { /* a panel of M[e], for tiles first … last - 1 of the block */
+    int64_t e, panel, first, last;
+    const float *next; /* the weights to fetch meanwhile, or NULL */
+} product;
+
+static void multiply(const block *b, const product *m) {
     static const int64_t no_offset[1] = {0};
     const cpu_winograd *plan = b->plan;
     int64_t channels = plan->shape.x_channels, columns = plan->shape.y_channels;
-    cpu_panel p = cpu_panel_at(plan->gemm, columns, panel);
-    cpu_gemm_tile t = {.a = b->v + e * plan->v_stride,
+    cpu_panel p = cpu_panel_at(plan->gemm, columns, m->panel);
+    cpu_gemm_tile t = {.a = b->v + m->e * plan->v_stride + m->first * channels,
                        .a_row = channels,
                        .a_step = 1,
                        .a_blocks = no_offset,
-                       .b = (const float *)b->o->second +
-                            e * cpu_panel_elements(plan->gemm, channels, columns) + channels * p.first,
+                       .b = weights_of(b, m->e, m->panel),
                        .b_step = p.width,
                        .blocks = 1,
                        .depth = channels,
-                       .c = b->m + e * plan->m_stride + p.first,
+                       .c = b->m + m->e * plan->m_stride + m->first * columns + p.first,
                        .c_row = columns,
-                       .columns = p.columns};
-    cpu_multiply_rows(plan->gemm, t, b->tiles);
+                       .columns = p.columns,
+                       .next = m->next};
+    cpu_multiply_rows(plan->gemm, t, m->last - m->first);
 }
 
 static void transform_results(const block *b, int64_t first, int64_t last) {
@@ -243,13 +276,16 @@ static void compute_blocks(void *context, int64_t first, int64_t last, int worke
     block b = {.plan = plan, .o = call->o};
     b.v = (void *)((char *)call->o->workspace + (size_t)worker * block_bytes(plan));
     b.m = b.v + ELEMENTS * plan->v_stride;
+    int64_t panels = cpu_panel_count(plan->gemm, plan->shape.y_channels);
     for (int64_t i = first; i < last; i++) {
         b.first = chunk_start(plan->tile_count, plan->blocks, i);
         b.tiles = chunk_start(plan->tile_count, plan->blocks, i + 1) - b.first;
         transform_pixels(&b, 0, b.tiles);
-        for (int64_t e = 0; e < ELEMENTS; e++)
-            for (int64_t panel = 0; panel < cpu_panel_count(plan->gemm, plan->shape.y_channels); panel++)
-                multiply(&b, e, panel);
+        for (product m = {.last = b.tiles}; m.e < ELEMENTS; m.e++)
+            for (m.panel = 0; m.panel < panels; m.panel++) {
+                m.next = m.panel + 1 < panels ? weights_of(&b, m.e, m.panel + 1) : weights_of(&b, m.e + 1, 0);
+                multiply(&b, &m);
+            }
         transform_results(&b, 0, b.tiles);
     }
 }
@@ -261,10 +297,19 @@ static void transform_shared_pixels(void *context, int64_t first, int64_t last, 
     transform_pixels(context, first, last);
 }
 
-/* Work item: index = panel * 36 + e. */
+/* Work item: index = (panel * 36 + e) * shared_parts + part of the tiles. */
 static void multiply_shared(void *context, int64_t first, int64_t last, int worker) {
+    const block *b = context;
+    const int64_t parts = b->plan->shared_parts;
     (void)worker;
-    for (int64_t i = first; i < last; i++) multiply(context, i % ELEMENTS, i / ELEMENTS);
+    for (int64_t i = first; i < last; i++) {
+        int64_t part = i % parts, matrix = i / parts, next = matrix + 1;
+        product m = {.e = matrix % ELEMENTS, .panel = matrix / ELEMENTS};
+        m.first = chunk_start(b->tiles, parts, part);
+        m.last = chunk_start(b->tiles, parts, part + 1);
+        m.next = part + 1 < parts ? NULL : weights_of(b, next % ELEMENTS, next / ELEMENTS);
+        multiply(b, &m);
+    }
 }
 
 static void transform_shared_results(void *context, int64_t first, int64_t last, int worker) {
@@ -277,7 +322,7 @@ static void compute_shared_block(const cpu_winograd *plan, const cpu_direct_oper
     b.m = b.v + ELEMENTS * plan->v_stride;
     int64_t panels = cpu_panel_count(plan->gemm, plan->shape.y_channels);
     tu__parallel_for_stealing(b.tiles, 1, transform_shared_pixels, &b);
-    tu__parallel_for_stealing(ELEMENTS * panels, 1, multiply_shared, &b);
+    tu__parallel_for_stealing(ELEMENTS * panels * plan->shared_parts, 1, multiply_shared, &b);
     tu__parallel_for_stealing(b.tiles, 1, transform_shared_results, &b);
 }
 

@@ -16,6 +16,8 @@ tu_status cpu_winograd_new(tu__arena *arena, const cpu_loops *loops, const cpu_c
                            cpu_winograd **plan);
 /* Returns the layout of the packed weights: the transformed filters. */
 cpu_packed_layout cpu_winograd_layout(const cpu_winograd *plan);
+/* Returns the fewest images whose tiles make a block. */
+int64_t cpu_winograd_block_images(const cpu_winograd *plan);
 size_t cpu_winograd_workspace(const cpu_winograd *plan);
 
 /* `second` is the packed filter. */

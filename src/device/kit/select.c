@@ -123,6 +123,14 @@ tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place) {
     return add_write(k, v->dense, in_place);
 }
 
+tu_status tu__kernel_read_buffer(tu__kernel *k, uint32_t buffer) {
+    return append(&k->owner->arena, &k->reads, &k->read_count, buffer);
+}
+
+tu_status tu__kernel_write_buffer(tu__kernel *k, uint32_t buffer) {
+    return add_write(k, buffer, -1);
+}
+
 tu_status tu__kernel_save(tu__kernel *k, const tu__node *node, size_t bytes) {
     tu__kernel_plan *p = plan_of(k->owner);
     tu_buffer buffer = {bytes, {TU_NO_NODE, 0}, false};
@@ -492,6 +500,7 @@ static tu_status fill_plan(tu__kernel_plan *p, const tu_partition *partition) {
     TU_TRY(tu__fuse_exports(s));
     TU_TRY(make_exports(s));
     TU_TRY(sort_kernels(p));
+    if (s->selector->finish) TU_TRY(s->selector->finish(s));
     return fill_engine_plan(p);
 }
 

@@ -32,6 +32,17 @@
 typedef struct tu__selection tu__selection;
 typedef struct tu__kernel tu__kernel;
 
+/* How a device may compute some samples at a time: positions along the first axis of a kernel's values, which it
+ * computes independently of each other. */
+typedef struct tu__kernel_samples {
+    int64_t count; /* of the kernel; 0: it has no samples */
+    int64_t least; /* the fewest that are computed together as fast, each, as all of them */
+    uint32_t
+        reads; /* bit r: read r has a part per sample, as all writes have; other reads are the same for all samples */
+    /* Plans the kernel anew, for `count` samples and one thread. From then on its `run` must not fail. */
+    tu_status (*divide)(tu__kernel *k, int64_t count);
+} tu__kernel_samples;
+
 struct tu__kernel {
     const char *name;
     tu_status (*run)(const tu__kernel *k); /* executes it, or enqueues it on the device */
@@ -44,7 +55,8 @@ struct tu__kernel {
     size_t workspace_bytes;           /* set by the lowering rule; 64-byte aligned */
     size_t resident_bytes;            /* of data that the plan keeps for it, such as packed weights */
     int64_t flops, bytes_moved;
-    const void *device; /* the `device` argument of tu__select */
+    const void *device;         /* the `device` argument of tu__select */
+    tu__kernel_samples samples; /* optional */
     /* Set in the copy of an executable: */
     void **in, **out; /* addresses, one per read and one per write */
     void *workspace;
@@ -74,6 +86,9 @@ tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
 /* Adds a write of the value's dense buffer, as the next entry of k->out. `in_place`: the read whose memory it may
  * reuse, or -1. */
 tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
+/* The same for a buffer that the plan has. */
+tu_status tu__kernel_read_buffer(tu__kernel *k, uint32_t buffer);
+tu_status tu__kernel_write_buffer(tu__kernel *k, uint32_t buffer);
 /* Passes data that is no value of the graph from one kernel to another, in a buffer of its own. tu__kernel_save: the
  * kernel of `node` writes it, as the next entry of k->out. tu__kernel_read_saved: another kernel reads it, as the
  * next entry of k->in. */
@@ -127,6 +142,8 @@ typedef struct tu__selector {
      * `splits_rows` is passed on to make_subkernel in the cluster. */
     tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,
                                 bool *splits_rows);
+    /* Optional: changes the kernels of the plan, which are sorted, before the engine sees them. */
+    tu_status (*finish)(tu__selection *s);
 } tu__selector;
 
 /* ---- A plan while it is built ---- */

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CPU_GEMM_MAX_VECTORS = 4 };
+enum { CPU_GEMM_MAX_VECTORS = 4, CPU_GEMM_NEXT_BYTES = 64 /* that a tile fetches per k */ };
 
 typedef struct cpu_gemm_tile {
     const void *a;
@@ -35,6 +35,8 @@ typedef struct cpu_gemm_tile {
     bool relu;            /* at the end: x < 0 ? 0 : x */
     const void *bias;     /* added at the end, one per column; or NULL */
     const void *residual; /* added after the bias: elements at the same places as those of c; or NULL */
+    const void
+        *next; /* memory to fetch into the L2 cache meanwhile, a line per k; or NULL. Wide tiles do so. */
 } cpu_gemm_tile;
 
 typedef struct cpu_gemm_loops {

@@ -61,6 +61,8 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_ge
                                                                     const int vectors) {
     NAME(vector) sum[MAX_ROWS][CPU_GEMM_MAX_VECTORS];
     const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
+    const char *next = t->next ? t->next : t->b;
+    const int64_t next_step = t->next ? CPU_GEMM_NEXT_BYTES : 0;
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
         (NAME(vector)){0};
     for (int64_t block = 0; block < t->blocks; block++) {
@@ -77,6 +79,9 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_ge
             }
             UNROLL for (int r = 0; r < rows; r += 3) a[r / 3] += a_step;
             b += b_step;
+            if (vectors < 3) continue; /* their many rows need all registers for addresses */
+            __builtin_prefetch(next, 0, 2);
+            next += next_step;
         }
     }
     if (t->columns == (int64_t)vectors * NAME(WIDTH)) {
