@@ -28,7 +28,7 @@ kills=0 failures=0
 
 fail() {
     echo "FAILED  $*"
-    sed 's/^/        /' "$scratch/err" | tail -n 5
+    sed 's/^/        /' "$scratch/err" | tail -n 8
     ((failures++))
 }
 
@@ -37,7 +37,7 @@ fail() {
 network=(mlp -d "$data" --base 8 --batch 32 --threads 1)
 training=("${network[@]}" --steps 40 --checkpoint-every 2 --evaluate-every 10)
 trials=("${network[@]}" --steps 10 --checkpoint-every 2 --evaluate-every 5 --try 'rate=0.1|0.01' --sampler grid
-    --pruner none)
+    --pruner none --attempts 1000)
 
 # Sets `command` to the one that starts a work, or continues it if there is something to continue.
 choose_command() { # KIND
@@ -71,8 +71,14 @@ result_of() { # KIND
 
 # ---- Interrupting ----
 
-# Processes that have a file of the scratch folder among their arguments.
-processes() { pgrep -f "$scratch/(images|trained)|--resume run|^$tutti train run" | grep -v "^$$\$"; }
+# Processes of the command, which work in its folder.
+processes() {
+    local process
+    for process in /proc/[0-9]*; do
+        [[ $(readlink "$process/cwd") == "$scratch/work" ]] || continue
+        grep -qE '^(tutti|mpirun|orterun|orted)$' "$process/comm" 2>/dev/null && echo "${process#/proc/}"
+    done
+}
 
 wait_for_processes() { # KIND
     for ((i = 0; i < 600; i++)); do
@@ -87,6 +93,8 @@ wait_for_processes() { # KIND
 # Runs `command` and interrupts it after `delay` seconds, unless that is empty.
 run_command() { # SIGNAL DELAY
     local signal=$1 delay=$2
+    : >"$scratch/out"
+    : >"$scratch/err"
     if [[ $signal == PIPE && $delay ]]; then
         env --default-signal=PIPE "${command[@]}" >"$scratch/out" 2> >(exec sleep "$delay" >/dev/null)
         status=$?
@@ -141,13 +149,13 @@ finish_work() { # KIND SIGNAL SECONDS_OF_THE_WHOLE
         [[ $delay && $status != 0 ]] && ((kills++))
         is_right_status "$kind" "$signal" "$status" || {
             fail "$kind: status $status after ${delay:+SIG$signal after $delay s}: ${command[*]:1}"
-            break
+            return
         }
         [[ $status == 0 ]] && break
     done
     result_of "$kind" >"$scratch/result"
     cmp -s "$scratch/result" "$scratch/expected.$kind" ||
-        fail "$kind: another result: $(diff "$scratch/expected.$kind" "$scratch/result" | head -n 3 | tr '\n' ' ')"
+        fail "$kind: another result: $(diff "$scratch/expected.$kind" "$scratch/result" | grep "^[<>]" | tr "\n" " ")"
     check_leftovers "$kind"
 }
 
