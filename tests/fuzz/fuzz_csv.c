@@ -32,7 +32,8 @@ static int32_t hash_category(void *context, size_t field, const char *at, const 
 }
 
 static void add(table *t, const void *elements, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) t->digest = (t->digest ^ ((const uint8_t *)elements)[i]) * 1099511628211u;
+    for (size_t i = 0; i < bytes; i++)
+        t->digest = (t->digest ^ ((const uint8_t *)elements)[i]) * 1099511628211u;
 }
 
 static size_t target_bytes(const tu__csv_layout *l) {

@@ -45,7 +45,7 @@ choose_command() { # KIND
     case $1 in
     train | launch) [[ -e run/config.json ]] && is_begun=1 ;;
     ensemble) [[ -e run/config.json ]] && is_begun=1 ;;
-    tune) [[ -s run/study.db ]] && is_begun=1 ;;
+    tune) "$tutti" tune --status --study run >/dev/null 2>&1 && is_begun=1 ;; # a killed start leaves an empty one
     esac
     local launcher=()
     [[ $1 == launch ]] && launcher=(launch -n 2 --)

@@ -81,10 +81,11 @@ static void expect_flat(const char *what, const char *counted, int64_t count) {
     long rss[] = {median(samples.rss, first), median(samples.rss, last)};
     long descriptors[] = {median(samples.descriptors, first), median(samples.descriptors, last)};
     long threads[] = {median(samples.threads, first), median(samples.threads, last)};
-    print_message("%s: %.0f s, %lld %s; RSS %ld KiB after half of the time, %ld KiB at the end; descriptors %ld, "
-                  "%ld; threads %ld, %ld\n",
-                  what, now() - samples.begin, (long long)count, counted, rss[0], rss[1], descriptors[0],
-                  descriptors[1], threads[0], threads[1]);
+    print_message(
+        "%s: %.0f s, %lld %s; RSS %ld KiB after half of the time, %ld KiB at the end; descriptors %ld, "
+        "%ld; threads %ld, %ld\n",
+        what, now() - samples.begin, (long long)count, counted, rss[0], rss[1], descriptors[0],
+        descriptors[1], threads[0], threads[1]);
     assert_true(rss[1] - rss[0] <= MAX_GROWTH_KIB);
     assert_int_equal(descriptors[0], descriptors[1]);
     assert_int_equal(threads[0], threads[1]);
