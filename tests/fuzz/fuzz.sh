@@ -4,12 +4,12 @@
 #   fuzz.sh status                          prints the processor time, executions and failures of each target so far
 #   fuzz.sh merge [TARGET...]               copies found inputs that reach new code to corpus/
 #   fuzz.sh coverage [TARGET...]            prints how many lines of each parser the corpora reach
-# The folders: TUTTI_BUILD (default build/fuzz), TUTTI_COVERAGE_BUILD (default build/coverage).
+# The build folder is TUTTI_BUILD (default build/fuzz).
 set -euo pipefail
 
 tests=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$tests/../.." && pwd)
-build=${TUTTI_BUILD:-$root/build/fuzz} coverage_build=${TUTTI_COVERAGE_BUILD:-$root/build/coverage}
+build=${TUTTI_BUILD:-$root/build/fuzz}
 slice=${TUTTI_FUZZ_SLICE:-60}  # seconds of wall time until the next target's turn
 corpus_limit=$((200 * 1024))   # bytes of a committed corpus, above which nothing is added
 export ASAN_OPTIONS=strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
@@ -89,16 +89,15 @@ merge() { # TARGET...
 
 coverage() { # TARGET...
     local target files
-    (cd "$root" && cmake --preset coverage -B "$coverage_build" >/dev/null &&
-        cmake --build "$coverage_build" --target "${@/#/replay_}" | tail -1)
+    cmake --build "$build" --target "${@/#/coverage_}" >"$build/coverage.log" || { tail "$build/coverage.log" >&2; return 1; }
     printf '%-20s %-32s %7s %8s %8s\n' target file lines reached percent
     for target; do
-        LLVM_PROFILE_FILE=$coverage_build/$target.profraw "$coverage_build/tests/replay_$target" "$tests/corpus/$target" >/dev/null
-        llvm-profdata merge -o "$coverage_build/$target.profdata" "$coverage_build/$target.profraw"
+        LLVM_PROFILE_FILE=$build/$target.profraw "$build/tests/coverage_$target" "$tests/corpus/$target" >/dev/null 2>&1
+        llvm-profdata merge -o "$build/$target.profdata" "$build/$target.profraw"
         mapfile -t files < <(sed -n "s/^$target //p" "$tests/parsers.txt" | tr ' ' '\n' | sed "s|^|$root/src/|")
         # Columns of `llvm-cov report`: file, then count, missed and percent of regions, functions and lines.
-        llvm-cov report "$coverage_build/tests/replay_$target" -instr-profile="$coverage_build/$target.profdata" "${files[@]}" |
-            awk -v target="$target" '/\.c /{ printf "%-20s %-32s %7d %8d %7.1f%%\n", target, $1, $8, $8 - $9, 100 * ($8 - $9) / $8 }'
+        llvm-cov report "$build/tests/coverage_$target" -instr-profile="$build/$target.profdata" "${files[@]}" |
+            awk -v target="$target" '$1 ~ /^src/ { printf "%-20s %-32s %7d %8d %7.1f%%\n", target, $1, $8, $8 - $9, 100 * ($8 - $9) / $8 }'
     done
 }
 
