@@ -76,7 +76,7 @@ static tu_status look_at_rows(const tu__csv *csv, seen *columns) {
         bool more = true;
         for (size_t i = 0; more; i++) {
             tu__csv_cell_at(at, end, csv->delimiter, cell);
-            if (cell->problem && cell->length < TU__CSV_LONGEST)
+            if (cell->problem && (!cell->next || cell->length < TU__CSV_LONGEST))
                 goto done; /* reported when the row is read */
             if (i < csv->field_count && !cell->problem) look_at_cell(cell, at, &columns[i]);
             at = cell->next;
