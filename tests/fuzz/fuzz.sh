@@ -90,14 +90,17 @@ merge() { # TARGET...
 coverage() { # TARGET...
     local target files
     cmake --build "$build" --target "${@/#/coverage_}" >"$build/coverage.log" || { tail "$build/coverage.log" >&2; return 1; }
-    printf '%-20s %-32s %7s %8s %8s\n' target file lines reached percent
+    printf '%-20s %-28s %7s %8s %8s\n' target file lines reached percent
     for target; do
         LLVM_PROFILE_FILE=$build/$target.profraw "$build/tests/coverage_$target" "$tests/corpus/$target" >/dev/null 2>&1
         llvm-profdata merge -o "$build/$target.profdata" "$build/$target.profraw"
         mapfile -t files < <(sed -n "s/^$target //p" "$tests/parsers.txt" | tr ' ' '\n' | sed "s|^|$root/src/|")
-        # Columns of `llvm-cov report`: file, then count, missed and percent of regions, functions and lines.
+        # Columns of `llvm-cov report`: file, then count, missed and percent of regions, functions and lines. The file is
+        # relative to the folder that all have in common.
         llvm-cov report "$build/tests/coverage_$target" -instr-profile="$build/$target.profdata" "${files[@]}" |
-            awk -v target="$target" '$1 ~ /^src/ { printf "%-20s %-32s %7d %8d %7.1f%%\n", target, $1, $8, $8 - $9, 100 * ($8 - $9) / $8 }'
+            awk -v target="$target" '/\.c / && $1 !~ /tests\// {
+                sub(/.*\//, "", $1)
+                printf "%-20s %-28s %7d %8d %7.1f%%\n", target, $1, $8, $8 - $9, 100 * ($8 - $9) / $8 }'
     done
 }
 
