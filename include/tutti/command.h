@@ -74,7 +74,8 @@ TU_API const char *tu_nearest_name(const char *word, const char *const *names, s
  * pipe) are written in place. */
 TU_API tu_status tu_file_save(const char *path, const void *bytes, size_t size);
 /* Reads a file of at most `max_bytes` bytes; a NUL that does not count follows them. A pipe (process substitution of a
- * shell) is read to its end, and is empty if nobody writes to it. Free `*bytes` with tu_bytes_free. */
+ * shell) is read to its end, and is empty if nobody writes to it. Devices such as /dev/zero are refused: they have no end.
+ * Free `*bytes` with tu_bytes_free. */
 TU_API tu_status tu_file_read(const char *path, size_t max_bytes, void **bytes, size_t *size);
 
 /* ---- Values of options -------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <tutti/command.h>
@@ -180,15 +181,22 @@ static tu_status read_pipe(int fd, const char *path, size_t max_bytes, tu__text 
     return text->failed ? TU_NO_MEMORY : TU_OK;
 }
 
+/* True for what may have no end, such as /dev/zero: a device that is neither a terminal nor /dev/null. */
+static bool is_endless(int fd, const struct stat *info) {
+    return S_ISCHR(info->st_mode) && info->st_rdev != makedev(1, 3) && !isatty(fd);
+}
+
 static tu_status read_any(const char *path, size_t max_bytes, tu__text *text) {
     struct stat info;
     *text = (tu__text){0};
     int fd = open_to_read(NULL, path);
     if (fd < 0 || fstat(fd, &info) != 0) return fail_open(NULL, path, errno);
-    tu_status status = S_ISDIR(info.st_mode) ? fail_open(NULL, path, EISDIR)
-                       : S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)
-                           ? read_pipe(fd, path, max_bytes, text)
-                           : tu__read_file(NULL, path, max_bytes, text);
+    tu_status status =
+        S_ISDIR(info.st_mode) ? fail_open(NULL, path, EISDIR)
+        : is_endless(fd, &info)
+            ? tu_fail(TU_INVALID, "cannot read '%s': it is a device: expected a file or a pipe", path)
+        : S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode) ? read_pipe(fd, path, max_bytes, text)
+                                                          : tu__read_file(NULL, path, max_bytes, text);
     close(fd);
     return status;
 }

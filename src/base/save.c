@@ -15,7 +15,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/disk.h"
@@ -48,18 +47,17 @@ static bool close_file(int fd, bool ok) {
 
 /* ---- Temporary files ---- */
 
-static bool is_unfinished(int folder, const char *name, time_t min_age) {
+static bool is_unfinished(int folder, const char *name) {
     struct stat info;
     return strncmp(name, TU__SAVE_UNFINISHED, strlen(TU__SAVE_UNFINISHED)) == 0 &&
-           fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
-           time(NULL) - info.st_mtime >= min_age;
+           fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode);
 }
 
 /* Removes temporary files that nobody has locked. Closes the list, which may be NULL. */
-static void remove_unlocked(DIR *list, time_t min_age) {
+static void remove_unlocked(DIR *list) {
     if (!list) return;
     for (const struct dirent *entry; (entry = readdir(list));) {
-        if (!is_unfinished(dirfd(list), entry->d_name, min_age)) continue;
+        if (!is_unfinished(dirfd(list), entry->d_name)) continue;
         int fd = openat(dirfd(list), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
             tu__disk_in_use()->unlink(dirfd(list), entry->d_name);
@@ -69,15 +67,22 @@ static void remove_unlocked(DIR *list, time_t min_age) {
 }
 
 void tu__remove_unfinished(const char *folder, const char *name) {
-    remove_unlocked(tu__list_folder(folder, name), 0);
+    remove_unlocked(tu__list_folder(folder, name));
 }
 
-static void remove_old_unfinished(int folder) {
-    enum { MIN_AGE = 60 }; /* seconds: another process may be about to lock its new file */
+static void remove_unfinished_at(int folder) {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd < 0 ? NULL : fdopendir(fd);
     if (fd >= 0 && !list) close(fd);
-    remove_unlocked(list, MIN_AGE);
+    remove_unlocked(list);
+}
+
+/* Locks a new temporary file, so that nobody takes it for a killed process's. Returns false if another process did so
+ * before: it removes the file. */
+static bool lock_temp_file(int fd) {
+    struct stat info;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    return fstat(fd, &info) != 0 || info.st_nlink > 0;
 }
 
 /* Creates the temporary file in the target's folder. Its name is short, so that a target with a name of maximum
@@ -89,10 +94,10 @@ static int create_temp_file(tu__save *save, mode_t mode) {
                  atomic_fetch_add(&serial, 1));
         int fd = tu__disk_in_use()->open(save->folder, save->temp_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
                                          mode);
-        if (fd >= 0)
-            (void)flock(fd,
-                        LOCK_EX | LOCK_NB); /* without it, the file might be taken for a killed process's */
-        if (fd >= 0 || errno != EEXIST) return fd;
+        if (fd < 0 && errno == EEXIST) continue;
+        if (fd < 0 || lock_temp_file(fd)) return fd;
+        tu__disk_in_use()->close(fd);
+        tu__disk_in_use()->unlink(save->folder, save->temp_name);
     }
     return -1;
 }
@@ -190,7 +195,7 @@ tu_status tu__save_begin_in(tu__save *save, const char *folder, const char *name
     memcpy(save->path, tu__file_path(folder, name).text, sizeof save->path);
     save->reason = 0;
     if (!(folder ? open_beneath(save, folder, name) : open_target(save))) return fail_save(save);
-    if (!folder && save->temp_name[0]) remove_old_unfinished(save->folder);
+    if (!folder && save->temp_name[0]) remove_unfinished_at(save->folder);
     return TU_OK;
 }
 
@@ -235,14 +240,18 @@ tu_status tu__save_commit(tu__save *save) {
         save->fd = -1;
         return closed ? TU_OK : fail_save(save);
     }
+    /* Closing reports what a network file system could not write; the copy keeps the lock until the file has its name. */
+    int lock = fcntl(save->fd, F_DUPFD_CLOEXEC, 0);
     bool ok = flush_to_disk(save->fd);
     ok = close_file(save->fd, ok);
     save->fd = -1;
-    if (!ok || tu__disk_in_use()->rename(save->folder, save->temp_name, save->target) != 0) {
+    ok = ok && tu__disk_in_use()->rename(save->folder, save->temp_name, save->target) == 0;
+    if (!ok) {
         save->reason = errno;
         tu__disk_in_use()->unlink(save->folder, save->temp_name);
-        return fail_save(save);
     }
+    if (lock >= 0) close(lock);
+    if (!ok) return fail_save(save);
     if (!flush_folder(save->folder)) return fail_save(save);
     close_folder(save);
     return TU_OK;

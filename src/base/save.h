@@ -30,8 +30,7 @@
 /* Prefix of the temporary file's name. A process that is killed leaves the file behind. While it lives it holds a lock on
  * the file (flock), so others can tell. */
 #define TU__SAVE_UNFINISHED ".tutti-"
-/* Removes the temporary files of killed processes from a folder (base/open_file.h). tu__save_begin does so too, for files
- * that are older than a minute. */
+/* Removes the temporary files of killed processes from a folder (base/open_file.h). tu__save_begin does so too. */
 TU__SHARED void tu__remove_unfinished(const char *folder, const char *name);
 
 /* A save in progress. It owns no heap memory. */

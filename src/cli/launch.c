@@ -183,7 +183,8 @@ static bool has_lost_process(const struct launch *l, const struct launch_outcome
     *status = CLI_DONE;
     if (outcome->status == 0) return false;
     if (launch_is_stopped()) {
-        *status = m->status ? m->status : m->lost ? CLI_LOST : STOPPED;
+        bool is_lost = m->lost && !outcome->was_ended;
+        *status = m->status ? m->status : is_lost ? CLI_LOST : STOPPED;
         return false;
     }
     bool has_started = m->joined || l->restarts > 0;

@@ -30,12 +30,13 @@ enum { POLL_MS = 200 };
 
 /* ---- Signals ---- */
 
-static volatile sig_atomic_t stop_count, stop_by_user_signal;
+static volatile sig_atomic_t stop_count, stop_by_user_signal, was_ended;
 static volatile sig_atomic_t launcher; /* its process id; 0: none runs */
 
 static void pass_on(void) {
     if (launcher <= 0) return;
     int number = stop_count > 2 ? SIGKILL : stop_count == 2 || !stop_by_user_signal ? SIGTERM : SIGUSR1;
+    if (number != SIGUSR1) was_ended = 1;
     kill((pid_t)launcher, number);
 }
 
@@ -232,5 +233,6 @@ bool launch_run(char *const *words, const struct launch_limits *limits, struct l
     if (r.errors >= 0) close(r.errors);
     launch_output_end(&r.output);
     outcome->messages = r.output.messages;
+    outcome->was_ended = was_ended != 0;
     return true;
 }

@@ -7,6 +7,9 @@
 struct launch_outcome {
     /* The exit status of the launcher; 128 + number if a signal has ended it; CLI_LOST if it had to be killed. */
     int status;
+    /* A signal came before the training, or a second one: the processes were to end without saving, so those that report
+     * the loss of another one were not the first to notice anything. */
+    bool was_ended;
     struct launch_messages messages;
 };
 

@@ -54,8 +54,10 @@ enum { TU__CSV_LONGEST = 4096 }; /* bytes of a category */
 typedef struct tu__csv_cell {
     const char *text;
     size_t length;
-    const char *next;    /* the delimiter or line break after it, or the end of the file */
-    const char *problem; /* NULL, or why the cell cannot be read; nothing else is set then */
+    const char
+        *next; /* the delimiter or line break after it, or the end of the file; NULL if a problem hides it */
+    const char
+        *problem; /* NULL, or why the cell cannot be read; only `next` and the length may be set then */
     char scratch[TU__CSV_LONGEST];
 } tu__csv_cell;
 

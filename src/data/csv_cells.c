@@ -58,6 +58,7 @@ static void read_plain(const char *at, const char *end, char delimiter, tu__csv_
 
 void tu__csv_cell_at(const char *at, const char *end, char delimiter, tu__csv_cell *cell) {
     cell->problem = NULL;
+    cell->next = NULL;
     cell->length = 0;
     while (at < end && is_space(*at) && *at != delimiter) at++;
     if (at < end && *at == '"')

@@ -40,6 +40,14 @@ static tu_status map_file(const char *path, tu__csv *csv) {
     return TU_OK;
 }
 
+/* A file that was extended with zeros may be too long to look at all of them. */
+static tu_status check_end(const tu__csv *csv) {
+    if (csv->bytes[csv->size - 1] != '\0') return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "'%.300s': the last of %zu bytes is 0x00, which is not text: the file is damaged",
+                   csv->path, csv->size);
+}
+
 void tu__csv_close(tu__csv *csv) {
     tu__unmap_file(&csv->file);
     tu__arena_free(&csv->arena);
@@ -192,6 +200,7 @@ static tu_status read_header(tu__csv *csv, const char *at, const char *end) {
 tu_status tu__csv_open(const char *path, tu__csv *csv) {
     *csv = (tu__csv){.path = path, .arena = {.purpose = "the header of a CSV file"}};
     TU_TRY(map_file(path, csv));
+    TU_TRY(check_end(csv));
     const char *begin = csv->bytes, *end = csv->bytes + csv->size;
     if (csv->size >= 3 && memcmp(begin, "\xEF\xBB\xBF", 3) == 0) begin += 3;
     size_t left = (size_t)(end - begin);

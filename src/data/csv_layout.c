@@ -89,7 +89,7 @@ static tu_status look_at_rows(const tu__csv *csv, seen *columns) {
         bool more = true;
         for (size_t i = 0; more; i++) {
             tu__csv_cell_at(at, end, csv->delimiter, cell);
-            if (cell->problem && cell->length < TU__CSV_LONGEST)
+            if (cell->problem && (!cell->next || cell->length < TU__CSV_LONGEST))
                 goto done; /* reported when the row is read */
             if (i < csv->field_count && !cell->problem) look_at_cell(cell, at, &columns[i]);
             at = cell->next;
@@ -202,19 +202,26 @@ static void note_target(const struct choice *c, tu__text *notice) {
     }
 }
 
-static tu_status choose(const struct choice *c, const tu_dataset_options *o, tu__text *notice) {
+/* The numbers of rows that R and pandas write are left out, unless an option names their column. */
+static tu_status choose_named(const struct choice *c, const tu_dataset_options *o, tu__text *notice) {
     void *context = (void *)c;
-    choose_roles(c);
-    if (c->csv->has_row_names) {
-        c->layout->fields[0].role = TU__CSV_DROP;
+    tu__csv_field *first = &c->layout->fields[0];
+    TU_TRY(tu__csv_each_name(c->csv, "target", o->target, make_target, context));
+    if (c->csv->has_row_names && !first->is_target) first->role = TU__CSV_DROP;
+    TU_TRY(tu__csv_each_name(c->csv, "categories", o->categories, read_as_categories, context));
+    if (first->role == TU__CSV_DROP)
         tu__text_printf(
             notice,
             "the first column of '%.300s' has no name and is left out, since R and pandas write the "
             "numbers of rows there",
             c->csv->path);
-    }
-    TU_TRY(tu__csv_each_name(c->csv, "target", o->target, make_target, context));
-    TU_TRY(tu__csv_each_name(c->csv, "categories", o->categories, read_as_categories, context));
+    return TU_OK;
+}
+
+static tu_status choose(const struct choice *c, const tu_dataset_options *o, tu__text *notice) {
+    void *context = (void *)c;
+    choose_roles(c);
+    TU_TRY(choose_named(c, o, notice));
     TU_TRY(tu__csv_each_name(c->csv, "drop", o->drop, drop, context));
     TU_TRY(check_commas(c));
     TU_TRY(check_targets(c));

@@ -206,6 +206,18 @@ static void add_row(parsed *p, const tu__csv_row *row) {
     }
 }
 
+/* Returns the places of a row. A table without a column has no array of it. */
+static tu__csv_row row_at(const tu__csv_layout *l, const rows *r, size_t place) {
+    tu__csv_row row = {0};
+    if (r->numbers) row.numbers = r->numbers + place * l->numbers;
+    if (r->categories) row.categories = r->categories + place * l->categories;
+    if (l->class_target)
+        row.class_target = (int32_t *)r->targets + place;
+    else if (r->targets)
+        row.targets = (float *)r->targets + place * l->targets;
+    return row;
+}
+
 static tu_status parse_rows(parsed *p, const tu__csv_block *block) {
     const conversion *c = p->conversion;
     const tu__csv_layout *l = &c->layout;
@@ -220,11 +232,7 @@ static tu_status parse_rows(parsed *p, const tu__csv_block *block) {
         bool is_test = tu__permute(&c->order, row_number++) < c->info.count[TU_TEST];
         rows *r = &p->split[is_test ? TU_TEST : TU_TRAIN];
         if (!reserve(c, r)) return TU_NO_MEMORY;
-        size_t place = (size_t)r->count;
-        tu__csv_row row = {.numbers = r->numbers + place * l->numbers,
-                           .categories = r->categories + place * l->categories,
-                           .targets = (float *)r->targets + place * l->targets,
-                           .class_target = (int32_t *)r->targets + place};
+        tu__csv_row row = row_at(l, r, (size_t)r->count);
         TU_TRY(tu__csv_read_row(l, &at, find_code, p, &row));
         r->count++;
         if (!is_test) add_row(p, &row);

@@ -11,7 +11,7 @@
 #include "data/inflate.h"
 #include "graph/graph.h"
 
-enum { BYTES = 256, MAX_FILE = 64 << 20 };
+enum { BYTES = 256, MAX_FILE = 16 << 20 };
 
 /* ---- Opening ---- */
 

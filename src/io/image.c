@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/map_file.h"
 #include "base/open_file.h"
 #include "io/image_codec.h"
 
@@ -112,12 +113,16 @@ static tu_status check_file(const char *path) {
 }
 
 tu_status tu__image_load(const char *path, int channels, tu__image *image) {
-    tu__text bytes;
+    tu__mapped_file file; /* not read: a file may be far longer than its picture */
     *image = (tu__image){0};
     TU_TRY(check_file(path));
-    tu_status status = tu__read_file(NULL, path, MAX_FILE_BYTES, &bytes);
-    if (status == TU_OK) status = tu__image_decode(path, bytes.data, bytes.length, channels, image);
-    tu__text_free(&bytes);
+    TU_TRY(tu__map_file(path, &file));
+    tu_status status = tu__image_decode(path, file.bytes, file.size, channels, image);
+    if (tu__check_mapping(&file, path) != TU_OK) {
+        tu__image_free(image);
+        status = TU_IO;
+    }
+    tu__unmap_file(&file);
     return status;
 }
 

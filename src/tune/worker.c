@@ -143,8 +143,17 @@ static tu_status resume_run(tu__search_worker *w, const tu_train_options *option
     return tu__trainer_begin_trial(trainer, folder.text, NULL, &o, &w->search->shared);
 }
 
-static tu_status start_run(tu__search_worker *w, const tu_train_options *options, tu__trainer *trainer) {
+/* Trains the trial from its beginning in the folder `run`, beneath that of the search. */
+static tu_status start_run_in(tu__search_worker *w, const char *run, const tu_train_options *options,
+                              tu__trainer *trainer) {
     tu_train_options o = *options;
+    tu__path folder = tu__path_in(w->search->folder, "%s", run);
+    o.out = folder.text;
+    return tu__trainer_begin_trial(trainer, w->search->model, w->search->data, &o, &w->search->shared);
+}
+
+/* Starts in a folder of its own, which the study learns first. */
+static tu_status start_run(tu__search_worker *w, const tu_train_options *options, tu__trainer *trainer) {
     char run[sizeof w->claim.run], suffix[32] = "";
     if (w->claim.attempt > 1) snprintf(suffix, sizeof suffix, ".%" PRId64, w->claim.attempt);
     snprintf(run, sizeof run, "trials/%05" PRId64 "%s", w->claim.number, suffix);
@@ -154,16 +163,25 @@ static tu_status start_run(tu__search_worker *w, const tu_train_options *options
         snprintf(run, sizeof run, "trials/%05" PRId64 "%s-%d", w->claim.number, suffix, i);
         folder = tu__path_in(w->search->folder, "%s", run);
     }
-    o.out = folder.text;
     TU_TRY(tu__study_set_run(&w->search->study, &w->claim, run));
     snprintf(w->claim.run, sizeof w->claim.run, "%s", run);
-    return tu__trainer_begin_trial(trainer, w->search->model, w->search->data, &o, &w->search->shared);
+    return start_run_in(w, run, options, trainer);
 }
 
+/* True if the folder of the trial is here, but has no run: its worker died before it had begun. */
+static bool has_unfinished_start(const tu__search_worker *w) {
+    tu__path folder = tu__path_in(w->search->folder, "%s", w->claim.run);
+    return access(folder.text, F_OK) == 0 && !tu__run_folder_has_run(folder.text);
+}
+
+/* Resumes the trial of another worker if that is possible. A start that was killed is repeated in its folder, so that nothing
+ * is left of it. */
 static tu_status begin_run(tu__search_worker *w, const tu_train_options *options, tu__trainer *trainer) {
     *trainer = (tu__trainer){0};
     if (*w->claim.run) {
-        if (resume_run(w, options, trainer) == TU_OK) return TU_OK;
+        if ((has_unfinished_start(w) ? start_run_in(w, w->claim.run, options, trainer)
+                                     : resume_run(w, options, trainer)) == TU_OK)
+            return TU_OK;
         tu__trainer_end(trainer);
         *trainer = (tu__trainer){0};
     }

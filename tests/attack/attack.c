@@ -127,6 +127,25 @@ static target targets[] = {
      PLAIN,
      {"export", "run", "new.tutti", "--licence", "licence", "-d", "images.npy,labels.npy"},
      0},
+    {"run/config.json", PLAIN, {"runs", ".", "--settings"}, 0},
+    {"run/metrics.jsonl", PLAIN, {"runs", "run", "--json"}, 0},
+    {"pictures/a/3.gif", PLAIN, {"predict", "run", "pictures/a/3.gif"}, 0},
+    {"pictures/a/4.webp", PLAIN, {"predict", "run", "pictures/a/4.webp"}, 0},
+    {"table.csv", PLAIN, {"data", "info", "table.csv"}, 0},
+    {"table.csv", PLAIN, {"predict", "rows", "table.csv"}, 0},
+    {"table.csv", PLAIN, {"eval", "rows", "-d", "table.csv"}, 0},
+    {"rows/config.json", PLAIN, {"predict", "rows", "table.csv"}, 0},
+    {"rows/checkpoints/step-2.safetensors", SAFETENSORS, {"predict", "rows", "table.csv"}, 0},
+    {"tokens.tutti", DATA_FILE, {"data", "info", "tokens.tutti"}, 0},
+    {"merges", PLAIN, {"data", "tokens", "text", "--tokenizer", "merges", "-o", "new.tutti"}, 0},
+    {"space",
+     PLAIN,
+     {"tune", "mlp", "-d", "images.npy,labels.npy", "--space", "space", "--trials", "1", "--steps", "1",
+      "--base", "8", "--threads", "1", "-q"},
+     0},
+    {"study/study.db", PLAIN, {"tune", "--status", "--study", "study"}, 0},
+    {"study/study.db", PLAIN, {"tune", "--export", "json", "--study", "study"}, 0},
+    {"study/study.db", PLAIN, {"tune", "--best", "--study", "study", "--json"}, 0},
 };
 enum { TARGETS = sizeof targets / sizeof *targets };
 
@@ -147,6 +166,9 @@ static void prepare(void) {
         "cd %s/valid && cp %s/colour8.png pictures/a/1.png && cp %s/colour8.png pictures/b/1.png && cp %s/*.jpg pictures/b/ 2>/dev/null; "
         "cp $(ls pictures/b/*.jpg | head -1) pictures/b/2.jpg && cp pictures/b/2.jpg pictures/a/2.jpg",
         root, pictures, pictures, pictures);
+    shell("cd %s/valid && cp %s/../../fuzz/corpus/gif/plain pictures/a/3.gif && "
+          "cp %s/../../fuzz/corpus/webp/lossless pictures/a/4.webp && cp %s/../words.bpe merges",
+          root, pictures, pictures, pictures);
     shell(
         "cd %s/valid && export TUTTI_DATA=$PWD/cache && t='%s' && $t train mlp -d images.npy,labels.npy --steps 4 --checkpoint-every 2 "
         "--batch 32 --base 8 --threads 1 -q -o run >/dev/null && $t export run model.tutti >/dev/null && "
@@ -154,6 +176,14 @@ static void prepare(void) {
         "$t explain mlp --lock lock.json >/dev/null && echo 'node1 slots=2' >hosts && echo 'All rights reserved' >licence && "
         "printf '\\0\\0\\10\\3\\0\\0\\352\\140\\0\\0\\0\\34\\0\\0\\0\\34' >cache/mnist/train-images-idx3-ubyte && "
         "head -c 20000 /dev/zero | tar czf cache/cifar-10-binary.tar.gz -C run config.json",
+        root, tutti);
+    shell(
+        "cd %s/valid && export TUTTI_DATA=$PWD/cache && t='%s' && "
+        "awk 'BEGIN { print \"x,c,y\"; for (i = 0; i < 60; i++) print i %% 7 \",c\" i %% 3 \",\" i %% 11 }' >table.csv && "
+        "$t train mlp -d table.csv --target y --steps 2 --base 4 --threads 1 -q -o rows >/dev/null && "
+        "head -c 600 table.csv >text && $t data tokens text -o tokens.tutti >/dev/null && "
+        "printf 'rate = log:1e-4:1\\noptimizer = sgd|adam\\nmomentum = 0:0.9 if optimizer=sgd\\n' >space && "
+        "$t tune mlp -d images.npy,labels.npy --space space --trials 2 --steps 1 --base 8 --threads 1 -q --study study >/dev/null",
         root, tutti);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/sha256.h"
 #include "data/data_file.h"
+#include "fuzz/input_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,17 +35,14 @@ static void write_file(const char *path, const uint8_t *metadata, size_t size, s
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char path[] = "/tmp/tutti-data-file-XXXXXX";
+    struct input_path path = input_path("set.tutti");
     tu_dataset *set;
     if (size < 1) return 0;
-    int fd = mkstemp(path);
-    if (fd < 0) abort();
-    close(fd);
-    write_file(path, data + 1, size - 1, (size_t)data[0] * 64);
-    if (tu__data_file_open(path, &set) == TU_OK) {
+    setenv("TUTTI_DATA", input_folder(), 1); /* for the records of verified files */
+    write_file(path.text, data + 1, size - 1, (size_t)data[0] * 64);
+    if (tu__data_file_open(path.text, &set) == TU_OK) {
         tu_dataset_verify(set);
         tu_dataset_free(set);
     }
-    unlink(path);
     return 0;
 }

@@ -5,14 +5,15 @@
 #include <unistd.h>
 
 #include "data/tar.h"
+#include "fuzz/input_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[32], archive[64], extracted[64];
+static char folder[80], archive[96], extracted[96];
 
 static void make_folder(void) {
-    snprintf(folder, sizeof folder, "/tmp/tutti-tar-XXXXXX");
-    if (!mkdtemp(folder)) abort();
+    snprintf(folder, sizeof folder, "%s/tar", input_folder());
+    if (mkdir(folder, 0700) != 0) abort();
     snprintf(archive, sizeof archive, "%s/archive", folder);
     snprintf(extracted, sizeof extracted, "%s/a.txt", folder);
 }

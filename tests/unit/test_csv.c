@@ -323,6 +323,24 @@ static void row_names_are_left_out(void **state) {
     tu_dataset_free(set);
 }
 
+/* … unless an option names the column: a target that is left out would be read from memory that nobody has written. */
+static void a_column_without_a_name_can_be_the_target(void **state) {
+    (void)state;
+    tu_dataset *set;
+    const tu_dataset_options o = {.struct_size = sizeof o, .target = "column 1"};
+    const tu_dataset_options categories = {.struct_size = sizeof categories, .categories = "column 1"};
+    assert_int_equal(open_text(",x\n7,5\n8,6\n9,8\n", &o, &set), TU_OK);
+    assert_int_equal(set->columns.count, 2);
+    assert_string_equal(set->columns.column[1].fields[0].name, "column 1");
+    assert_true(set->columns.column[1].fields[0].mean >= 7);
+    assert_null(set->info.notice);
+    tu_dataset_free(set);
+    assert_int_equal(open_text(",x\n7,5\n8,6\n9,8\n", &categories, &set), TU_OK);
+    assert_int_equal(set->columns.column[1].fields[0].categories, 3);
+    assert_null(set->info.notice);
+    tu_dataset_free(set);
+}
+
 /* ---- Errors ---- */
 
 static void expect_failure(const char *text, const char *target, const char *message) {
@@ -429,6 +447,7 @@ int main(void) {
         cmocka_unit_test(a_target_of_text_has_classes),
         cmocka_unit_test(delimiters_are_found_in_the_header),
         cmocka_unit_test(row_names_are_left_out),
+        cmocka_unit_test(a_column_without_a_name_can_be_the_target),
         cmocka_unit_test(errors_name_line_and_column),
         cmocka_unit_test(errors_of_the_target_are_found),
         cmocka_unit_test(too_many_columns_or_categories_are_refused),

@@ -9,6 +9,8 @@
 
 #include "test.h"
 
+#include <tutti/graph.h>
+
 #include "base/map_file.h"
 #include "base/open_file.h"
 #include "base/save.h"
@@ -123,6 +125,18 @@ static void a_fifo_fails_at_once(void **state) {
     alarm(0);
 }
 
+/* Files that the user names may be pipes, /dev/null or a terminal, but nothing without an end. */
+static void an_endless_device_is_refused(void **state) {
+    (void)state;
+    void *bytes;
+    size_t size;
+    assert_int_equal(tu_file_read("/dev/zero", (size_t)1 << 34, &bytes, &size), TU_INVALID);
+    assert_string_equal(tu_message(), "cannot read '/dev/zero': it is a device: expected a file or a pipe");
+    assert_int_equal(tu_file_read("/dev/null", 100, &bytes, &size), TU_OK);
+    assert_int_equal(size, 0);
+    tu_bytes_free(bytes);
+}
+
 static void a_file_longer_than_the_limit_is_not_read(void **state) {
     (void)state;
     tu__text text;
@@ -168,6 +182,7 @@ int main(void) {
         cmocka_unit_test(links_beneath_a_folder_are_not_followed),
         cmocka_unit_test(names_do_not_leave_the_folder),
         cmocka_unit_test(a_fifo_fails_at_once),
+        cmocka_unit_test(an_endless_device_is_refused),
         cmocka_unit_test(a_file_longer_than_the_limit_is_not_read),
         cmocka_unit_test(a_save_replaces_a_link_beneath_a_folder),
         cmocka_unit_test(removing_a_folder_removes_only_the_link_to_one),

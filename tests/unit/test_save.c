@@ -235,6 +235,77 @@ static void a_file_marked_read_only_is_not_replaced(void **state) {
     remove_folder(&f);
 }
 
+/* ---- Other processes that remove what killed ones have left ---- */
+
+static const char *shared_folder;
+static bool removes_new_files;
+static unsigned opened_files;
+
+/* Another process removes unfinished files between two calls of this one. Opening a file a second time locks it anew, so
+ * that a thread may stand for a process. */
+static void remove_as_another_process(void) {
+    tu__disk_replace(NULL);
+    tu__remove_unfinished(shared_folder, "");
+}
+
+static const tu__disk *watched_disk(void);
+
+static int open_watched(int parent, const char *name, int flags, mode_t mode) {
+    int fd = openat(parent, name, flags, mode);
+    if (fd >= 0 && (flags & O_CREAT) && removes_new_files && !opened_files++) {
+        remove_as_another_process();
+        tu__disk_replace(watched_disk());
+    }
+    return fd;
+}
+
+static int rename_watched(int parent, const char *from, const char *to) {
+    remove_as_another_process();
+    tu__disk_replace(watched_disk());
+    return renameat(parent, from, parent, to);
+}
+
+static const tu__disk *watched_disk(void) {
+    static tu__disk disk;
+    tu__disk_replace(NULL);
+    disk = *tu__disk_in_use();
+    disk.open = open_watched;
+    disk.rename = rename_watched;
+    return &disk;
+}
+
+/* A file that is being written is never taken for one that a killed process has left: neither before it is locked nor
+ * once it is closed. */
+static void a_save_is_not_removed_by_another_process(void **state) {
+    (void)state;
+    folder f = new_folder();
+    shared_folder = f.path;
+    for (int when = 0; when < 2; when++) {
+        removes_new_files = when == 1;
+        opened_files = 0;
+        tu__disk_replace(watched_disk());
+        tu_status status = tu_file_save(f.file, new_bytes, sizeof new_bytes - 1);
+        tu__disk_replace(NULL);
+        assert_int_equal(status, TU_OK);
+        assert_string_equal(contents(f.path), new_bytes);
+        assert_int_equal(empty_folder(f.path), 1);
+    }
+    remove_folder(&f);
+}
+
+static void a_save_removes_what_a_killed_process_has_left(void **state) {
+    (void)state;
+    folder f = new_folder();
+    char left[128];
+    snprintf(left, sizeof left, "%s/" TU__SAVE_UNFINISHED "1-1", f.path);
+    FILE *file = fopen(left, "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(tu_file_save(f.file, new_bytes, sizeof new_bytes - 1), TU_OK);
+    assert_int_equal(empty_folder(f.path), 1);
+    remove_folder(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_file_contains_the_bytes),
@@ -246,6 +317,8 @@ int main(void) {
         cmocka_unit_test(an_abandoned_save_leaves_nothing),
         cmocka_unit_test(the_commit_reports_the_first_failure),
         cmocka_unit_test(a_file_marked_read_only_is_not_replaced),
+        cmocka_unit_test(a_save_is_not_removed_by_another_process),
+        cmocka_unit_test(a_save_removes_what_a_killed_process_has_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
