@@ -30,6 +30,7 @@ set(TUTTI_HEAVY_TESTS
   cuda_folds
   cuda_models
   cuda_whole_networks
+  example_learn_text    # test_tasks has texts
   hung_gpu              # test_hung_gpu tests the same, in one process
   lost_gpu              # test_cuda_failures fails the same calls, in one process
   mismatches            # test_monitor has the messages of processes, in one

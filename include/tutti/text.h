@@ -55,8 +55,8 @@ TU_API tu_status tu_tokenizer_encode(const tu_tokenizer *tokenizer, const char *
 TU_API tu_status tu_tokenizer_piece(const tu_tokenizer *tokenizer, int32_t token, const char **bytes,
                                     size_t *length);
 
-/* Fails with TU_INVALID, and line and column in the message, if the text is not UTF-8. `name` is the text's name in the
- * message. */
+/* Fails with TU_INVALID, and line and column in the message, if the text is not UTF-8 or has a zero byte. `name` is the
+ * text's name in the message. */
 TU_API tu_status tu_text_check(const char *name, const char *text, size_t length);
 
 #ifdef __cplusplus

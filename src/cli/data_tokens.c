@@ -22,8 +22,8 @@ struct texts {
 
 /* ---- Reading ---- */
 
-/* The longest text: its tokens must be in memory too. */
-#define LONGEST_TEXT ((size_t)16 << 30)
+/* The longest text, which is read as a whole; its tokens must be in memory too. Several files may have more. */
+#define LONGEST_TEXT ((size_t)4 << 30)
 
 static int add_tokens(struct texts *t, const char *text, size_t length) {
     int32_t *larger = realloc(t->tokens, (t->count + length + 1) * sizeof *larger);

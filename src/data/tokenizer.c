@@ -127,6 +127,11 @@ tu_status tu_text_check(const char *name, const char *text, size_t length) {
                            "%s: line %" PRId64 ", column %" PRId64
                            ": byte 0x%02x is not UTF-8: expected text in UTF-8",
                            name, line, column, (unsigned)(unsigned char)text[i]);
+        if (!text[i]) /* a binary file, or a hole in a sparse one */
+            return tu_fail(TU_INVALID,
+                           "%s: line %" PRId64 ", column %" PRId64
+                           ": byte 0x00: expected text without zero bytes",
+                           name, line, column);
         column++;
         if (text[i] == '\n') line++, column = 1;
         i += bytes;

@@ -138,6 +138,7 @@ static target targets[] = {
     {"rows/checkpoints/step-2.safetensors", SAFETENSORS, {"predict", "rows", "table.csv"}, 0},
     {"tokens.tutti", DATA_FILE, {"data", "info", "tokens.tutti"}, 0},
     {"merges", PLAIN, {"data", "tokens", "text", "--tokenizer", "merges", "-o", "new.tutti"}, 0},
+    {"text", PLAIN, {"data", "tokens", "text", "-o", "new.tutti"}, 0},
     {"space",
      PLAIN,
      {"tune", "mlp", "-d", "images.npy,labels.npy", "--space", "space", "--trials", "1", "--steps", "1",

@@ -203,6 +203,8 @@ static void text_that_is_not_utf8_is_located(void **state) {
         assert_int_equal(tu_text_check("t", wrong[i].text, strlen(wrong[i].text)), TU_INVALID);
         assert_message(wrong[i].message);
     }
+    assert_int_equal(tu_text_check("t", "a\nbc\0d", 6), TU_INVALID);
+    assert_message("t: line 2, column 3: byte 0x00");
     assert_int_equal(tu_text_check("t", "\xf0\x9f\x99\x82 ok\n", 8), TU_OK);
     assert_int_equal(tu_text_check("t", "", 0), TU_OK);
 }
