@@ -56,7 +56,7 @@ setup_has_libfuzzer() {
 }
 
 # Libraries that are opened at run time, for which no headers are needed.
-setup_has_library() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -qF "$1"; }
+setup_has_library() { [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p) == *"$1"* ]]; }
 
 # setup_missing GROUP…: prints a line "package|feature" for each missing dependency.
 setup_missing() {

@@ -148,6 +148,15 @@ static tu_status read_all(int fd, size_t size, const char *folder, const char *n
     return TU_OK;
 }
 
+/* True for a large file with a part that is not stored. It would need much more memory than disk. */
+static bool is_sparse(int fd, const struct stat *info) {
+    const off_t large = 16 << 20;
+    if (info->st_size <= large) return false;
+    off_t hole = lseek(fd, 0, SEEK_HOLE);
+    lseek(fd, 0, SEEK_SET);
+    return hole >= 0 && hole < info->st_size;
+}
+
 tu_status tu__read_file(const char *folder, const char *name, size_t max_bytes, tu__text *text) {
     struct stat info = {0};
     int fd;
@@ -157,6 +166,9 @@ tu_status tu__read_file(const char *folder, const char *name, size_t max_bytes, 
     if ((uintmax_t)info.st_size > max_bytes)
         status = tu_fail(TU_CORRUPT, "cannot read '%s': it has %lld bytes, expected at most %zu",
                          tu__file_path(folder, name).text, (long long)info.st_size, max_bytes);
+    else if (is_sparse(fd, &info))
+        status = tu_fail(TU_CORRUPT, "cannot read '%s': it is sparse: parts of its %lld bytes are not stored",
+                         tu__file_path(folder, name).text, (long long)info.st_size);
     else
         status = read_all(fd, (size_t)info.st_size, folder, name, text);
     close(fd);

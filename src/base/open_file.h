@@ -29,7 +29,7 @@
 TU__SHARED tu_status tu__open_file(const char *folder, const char *name, int *fd, struct stat *info);
 
 /* Reads a regular file of at most `max_bytes` bytes; `text` ends with a NUL that does not count. TU_CORRUPT if the
- * file is longer. The caller frees the text, also after a failure. */
+ * file is longer, or is large and sparse. The caller frees the text, also after a failure. */
 TU__SHARED tu_status tu__read_file(const char *folder, const char *name, size_t max_bytes, tu__text *text);
 
 /* Opens a folder to list its entries; NULL, with errno, on failure. `name` "": the folder itself. */

@@ -144,6 +144,10 @@ static void a_file_longer_than_the_limit_is_not_read(void **state) {
     assert_int_equal(truncate(at("inside/sparse"), 1LL << 40), 0);
     assert_int_equal(tu__read_file(at("inside"), "sparse", 1 << 20, &text), TU_CORRUPT);
     assert_non_null(strstr(tu_message(), "1099511627776 bytes, expected at most 1048576"));
+    tu__text_free(&text);
+    assert_int_equal(truncate(at("inside/sparse"), 64 << 20), 0);
+    assert_int_equal(tu__read_file(at("inside"), "sparse", 1 << 30, &text), TU_CORRUPT);
+    assert_non_null(strstr(tu_message(), "it is sparse: parts of its 67108864 bytes are not stored"));
     unlink(at("inside/sparse"));
 }
 
