@@ -92,6 +92,7 @@ tu_status tu__choose_task(tu__trainer *t) {
     tu__run_config *config = &t->config;
     const tu_task *task;
     TU_TRY(find_task(config, &task));
+    if (!task) return tu_fail(TU_INTERNAL, "no task was found for network '%s'", config->network);
     TU_TRY(check_network(config, task));
     TU_TRY(check_task(config, task));
     config->task = task->name;
