@@ -20,7 +20,7 @@ static tu_model *model;
 static size_t input_bytes, output_bytes; /* of a sample */
 static char *inputs, *expected;          /* SAMPLES, and MAX_BATCH more, which repeat the first */
 static long runs_of_thread;
-static pthread_barrier_t meeting;
+static pthread_barrier_t phase;
 
 static double resident_mib(void) {
     unsigned long size, resident;
@@ -73,8 +73,8 @@ static void *run_often(void *argument) {
             must(tu_model_run(model, count, inputs + sample * input_bytes, answers));
             *wrong += memcmp(answers, expected + sample * output_bytes, (size_t)count * output_bytes) != 0;
         }
-        pthread_barrier_wait(&meeting);
-        pthread_barrier_wait(&meeting); /* the memory has been read */
+        pthread_barrier_wait(&phase);
+        pthread_barrier_wait(&phase); /* the memory has been read */
     }
     free(answers);
     return NULL;
@@ -98,16 +98,16 @@ int main(int count, char **given) {
     printf("planned %.1f MiB; loading added %.1f MiB to %.1f\n", (double)memory.total_bytes / (1 << 20),
            resident_mib() - before, before);
     runs_of_thread = runs / threads;
-    pthread_barrier_init(&meeting, NULL, (unsigned)threads + 1);
+    pthread_barrier_init(&phase, NULL, (unsigned)threads + 1);
     double began = seconds_now();
     for (int i = 0; i < threads; i++)
         if (pthread_create(&callers[i], NULL, run_often, &wrong_of[i]) != 0) return 2;
     for (int report = 1; report <= REPORTS; report++) {
-        pthread_barrier_wait(&meeting);
+        pthread_barrier_wait(&phase);
         printf("%9ld runs  %6.1f s  %7.2f MiB resident\n", runs_of_thread * threads * report / REPORTS,
                seconds_now() - began, resident_mib());
         fflush(stdout);
-        pthread_barrier_wait(&meeting);
+        pthread_barrier_wait(&phase);
     }
     for (int i = 0; i < threads; i++) {
         pthread_join(callers[i], NULL);
