@@ -114,7 +114,7 @@ static tu_status skip_cell(const tu__csv_layout *l, const char **at, const char 
     }
     tu__csv_cell_at(*at, end, delimiter, &cell);
     /* Only the end of a dropped cell matters, not its length. */
-    if (cell.problem && cell.length < TU__CSV_LONGEST)
+    if (cell.problem && (!cell.next || cell.length < TU__CSV_LONGEST))
         return tu__csv_fail(l->csv, *at, field, "the cell %s", cell.problem);
     *at = cell.next;
     return TU_OK;

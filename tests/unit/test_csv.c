@@ -343,6 +343,19 @@ static void a_column_without_a_name_can_be_the_target(void **state) {
 
 /* ---- Errors ---- */
 
+/* The length of a dropped cell does not matter, but its end must be found. */
+static void a_long_dropped_cell_with_text_after_its_quote_is_refused(void **state) {
+    (void)state;
+    tu_dataset *set;
+    const tu_dataset_options o = {.struct_size = sizeof o, .drop = "c"};
+    static char text[2 * TU__CSV_LONGEST];
+    memset(text, 'a', sizeof text - 1);
+    memcpy(text, "x,c\n1,b\n2,\"", 11);
+    memcpy(text + sizeof text - 8, "\"z\n3,b\n", 8);
+    assert_int_equal(open_text(text, &o, &set), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "line 3, column 'c': the cell has text after a closing quote"));
+}
+
 static void expect_failure(const char *text, const char *target, const char *message) {
     tu_dataset *set = NULL;
     const tu_dataset_options o = {.struct_size = sizeof o, .target = target};
@@ -448,6 +461,7 @@ int main(void) {
         cmocka_unit_test(delimiters_are_found_in_the_header),
         cmocka_unit_test(row_names_are_left_out),
         cmocka_unit_test(a_column_without_a_name_can_be_the_target),
+        cmocka_unit_test(a_long_dropped_cell_with_text_after_its_quote_is_refused),
         cmocka_unit_test(errors_name_line_and_column),
         cmocka_unit_test(errors_of_the_target_are_found),
         cmocka_unit_test(too_many_columns_or_categories_are_refused),
