@@ -348,10 +348,9 @@ static void a_long_dropped_cell_with_text_after_its_quote_is_refused(void **stat
     (void)state;
     tu_dataset *set;
     const tu_dataset_options o = {.struct_size = sizeof o, .drop = "c"};
-    static char text[2 * TU__CSV_LONGEST];
-    memset(text, 'a', sizeof text - 1);
-    memcpy(text, "x,c\n1,b\n2,\"", 11);
-    memcpy(text + sizeof text - 8, "\"z\n3,b\n", 8);
+    static char cell[TU__CSV_LONGEST + 2], text[TU__CSV_LONGEST + 64];
+    memset(cell, 'a', sizeof cell - 1);
+    snprintf(text, sizeof text, "x,c\n1,b\n2,\"%s\"z\n3,b\n", cell);
     assert_int_equal(open_text(text, &o, &set), TU_INVALID);
     assert_non_null(strstr(tu_message(), "line 3, column 'c': the cell has text after a closing quote"));
 }
