@@ -10,7 +10,9 @@
 #   CONTEXT  1024
 #   STEPS    50 (of which losses are compared)
 #   TIMED    40 (steps)
+#   WARMUP   700 (steps in which the learning rate grows)
 #   MODE     compile; or eager, for PyTorch
+#   REFERENCE  0; 1 also trains in f32 in PyTorch, which shows the errors of both
 #   KERNELS  1; 0 skips the table of kernel times
 #   PYTHON   python3
 #   CMAKE_OPTIONS  "" (more options of cmake)
@@ -38,14 +40,15 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 status=0
-"$program" "$folder" gpt2-124M "$device" bf16 "$batch" "$context" "${STEPS:-50}" "${TIMED:-40}"
+"$program" "$folder" gpt2-124M "$device" bf16 "$batch" "$context" "${STEPS:-50}" "${TIMED:-40}" "${WARMUP:-700}"
 echo "Tutti has trained after $SECONDS s"
 if [[ ${KERNELS:-1} != 0 ]]; then
     "$build/tutti" bench gpt2-124M --devices "$device" --precision bf16 --batch "$batch" --steps 10 --repeat 2 \
         --kernels || status=1
     echo "kernels timed after $SECONDS s"
 fi
-"${PYTHON:-python3}" -u bench/compare/gpt2.py "$folder" --batch "$batch" --context "$context" --timed "${TIMED:-40}" \
-    --mode "${MODE:-compile}" || status=1
+options=(--batch "$batch" --context "$context" --timed "${TIMED:-40}" --mode "${MODE:-compile}")
+[[ ${REFERENCE:-0} == 0 ]] || options+=(--reference)
+"${PYTHON:-python3}" -u bench/compare/gpt2.py "$folder" "${options[@]}" || status=1
 echo "PyTorch has trained after $SECONDS s"
 exit "$status"
