@@ -333,16 +333,26 @@ static int64_t steps_of(const geometry *g) {
     return g->filter[0] * g->filter[1] * g->in / 64;
 }
 
+static const struct {
+    int rows, columns;
+} tile_sizes[] = {{64, 64}, {64, 128}, {128, 64}, {128, 128}, {256, 64}, {256, 128}};
+enum { TILE_SIZES = sizeof tile_sizes / sizeof *tile_sizes };
+
+static void use_wide_tile(int size, int splits, char setting[32]) {
+    snprintf(setting, 32, "wide %dx%d/%d", tile_sizes[size].rows, tile_sizes[size].columns, splits);
+    setenv("TUTTI_CONV", setting, 1);
+}
+
 /* Every size of a tile, and every number of blocks that share its depth, where that is possible. */
 static void wide_tiles_match_the_reference(void **state) {
     (void)state;
     for (int g = 0; g < WIDE_TILES; g++)
-        for (int columns = 64; columns <= 128; columns *= 2)
+        for (int size = 0; size < TILE_SIZES; size++)
             for (int splits = 1; splits <= 8; splits *= 2) {
                 char setting[32];
-                if (wide_tiles[g].out % columns != 0 || splits > steps_of(&wide_tiles[g])) continue;
-                snprintf(setting, sizeof setting, "wide 128x%d/%d", columns, splits);
-                setenv("TUTTI_CONV", setting, 1);
+                if (wide_tiles[g].out % tile_sizes[size].columns != 0 || splits > steps_of(&wide_tiles[g]))
+                    continue;
+                use_wide_tile(size, splits, setting);
                 check_models(&wide_tiles[g], 1, setting);
             }
     fail_on_errors();
@@ -381,10 +391,8 @@ static void random_wide_convolutions_match_the_reference(void **state) {
     for (int i = 0; i < (cases ? atoi(cases) : 12); i++) {
         const geometry g = random_geometry(&random);
         char setting[32];
-        snprintf(setting, sizeof setting, "wide 128x%d/%d", 64 << random_below(&random, 2),
-                 1 << random_below(&random, 4));
-        setenv("TUTTI_CONV", setting, 1);
-        check_models(&g, 1, "(wide 128x");
+        use_wide_tile(random_below(&random, TILE_SIZES), 1 << random_below(&random, 4), setting);
+        check_models(&g, 1, "(wide ");
     }
     fail_on_errors();
 }
@@ -424,7 +432,7 @@ static void wide_tiles_are_chosen_for_many_results(void **state) {
     unsetenv("TUTTI_CONV");
     setenv("FAKE_CUDA_MULTIPROCESSORS", "132", 1);
     for (int i = 0; i < 3; i++) p.g = one_image[i], check_convolution(&p, "(small)");
-    for (int i = 0; i < 2; i++) p.g = many_images[i], check_convolution(&p, "(wide 128x");
+    for (int i = 0; i < 2; i++) p.g = many_images[i], check_convolution(&p, "(wide ");
     setenv("FAKE_CUDA_CAPABILITY", "100", 1);
     p.g = wide_tiles[0], check_convolution(&p, "(small)");
     unsetenv("FAKE_CUDA_CAPABILITY");

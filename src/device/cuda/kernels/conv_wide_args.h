@@ -13,5 +13,7 @@ typedef struct conv_wide_args {
     fast_divmod height, width; /* of y */
     fast_divmod taps, filter_columns;
     int pixel_words;           /* 16-byte words of a pixel of x: its channels / 8 */
+    int filter_words;          /* of the filter of a channel of y */
+    int tap_row_pixels;        /* of x from a row of taps to the next */
     int filter_size[2], x_size[2], stride[2], dilation[2], pad[2];
 } conv_wide_args;

@@ -1,8 +1,8 @@
 /* Host side of convolutions with many results on GPUs of compute capability 9.0: kernels/conv_wide.cu.
  *
  * Used in models wherever its estimated time is below those of conv_small.c and of libraries, which need a pass over the result
- * for bias, residual and relu, or a second kernel for NaN. The number of channels of a tile, and of the blocks that share its
- * depth, are those with the least estimate.
+ * for bias, residual and relu, or a second kernel for NaN. The size of a tile, and the number of blocks that share its depth, are
+ * those with the least estimate.
  *
  * bench/inference/bench_inference.c prints the time of each convolution. To compare: TUTTI_CONV=wide uses this kernel wherever
  * it is supported, TUTTI_CONV="wide 128x64/4" with these tiles and blocks where that is possible, TUTTI_CONV=narrow nowhere.
@@ -16,16 +16,27 @@
 #include "device/cuda/kernels/conv_wide_args.h"
 
 enum {
-    ROWS = 128, /* of a tile, as in conv_wide.cu */
-    DEPTH = 64,
-    THREADS = 256,
-    PAD = 8,
+    DEPTH = 64,      /* of a step, as in conv_wide.cu */
+    PAD = 8,         /* the same */
+    GROUP_ROWS = 64, /* of a warpgroup: 128 threads */
     CAPABILITY = 90, /* of wgmma; later GPUs lack it */
     MAX_SPLITS = 8   /* blocks of a cluster that every GPU with clusters supports */
 };
 
+/* The tiles of conv_wide.cu: `shape` has the same numbers. */
+typedef struct tile {
+    int rows, columns;
+    int slots;  /* steps on their way */
+    int blocks; /* that share a multiprocessor */
+} tile;
+
+static const tile tiles[] = {{64, 64, 4, 3},   {64, 128, 3, 3}, {128, 64, 4, 2},
+                             {128, 128, 3, 2}, {256, 64, 4, 1}, {256, 128, 4, 1}};
+enum { TILES = sizeof tiles / sizeof *tiles };
+
 typedef struct division {
-    int columns, splits;
+    const tile *tile;
+    int splits; /* blocks that share the depth */
 } division;
 
 struct cuda_conv_wide {
@@ -40,6 +51,18 @@ static int64_t divide_up(int64_t n, int64_t d) {
     return (n + d - 1) / d;
 }
 
+static int64_t count_tiles(const cuda_convolution *c, const tile *t) {
+    return divide_up(cuda_conv_pixels(c), t->rows) * (c->y_channels / t->columns);
+}
+
+static int64_t count_taps(const cuda_convolution *c) {
+    return c->windows.size[0] * c->windows.size[1];
+}
+
+static int64_t count_steps(const cuda_convolution *c) {
+    return count_taps(c) * c->x_channels / DEPTH;
+}
+
 /* ---- Supported convolutions ---- */
 
 /* True if counts and padded coordinates fit into an int, and 16-byte words of x are numbered in 32 bits. */
@@ -51,86 +74,113 @@ static bool fits_int(const cuda_convolution *c) {
             w->size[i] * w->dilation[i] > axis)
             return false;
     return c->x_channels <= axis && c->y_channels <= axis && cuda_conv_pixels(c) <= limit &&
+           count_taps(c) * c->x_channels <= limit && w->dilation[0] * c->x_size[1] <= limit &&
            c->images <= UINT32_MAX / (c->x_size[0] * c->x_size[1]) / (c->x_channels / 8);
 }
 
 static bool is_supported(const cuda_convolution *c, int capability) {
     return capability == CAPABILITY && c->result == CUDA_CONV_FORWARD && c->groups == 1 &&
            (c->dtype == TU_BF16 || c->dtype == TU_F16) && c->x_channels % DEPTH == 0 &&
-           c->y_channels % 64 == 0 && c->windows.size[0] * c->windows.size[1] <= CONV_WIDE_TAPS &&
-           fits_int(c);
+           c->y_channels % 64 == 0 && count_taps(c) <= CONV_WIDE_TAPS && fits_int(c);
 }
 
 /* ---- Estimates ---- */
 
-/* Rates and times on an H200. `tile_flops` and `load` are those of a multiprocessor, `l2` and `memory` of all. */
+/* Rates and times of an H200. Rates are those of a multiprocessor, unless they are of all. */
 static const struct {
-    double start;                         /* s, of a kernel: first loads, last stores */
-    double tile_flops_64, tile_flops_128; /* FLOP/s */
-    double load;       /* bytes/s from the L2 cache, of one multiprocessor while others are idle */
-    double l2, memory; /* bytes/s */
-    double exchange;   /* s, in which the blocks of a cluster meet */
-    double reuse;      /* part of the rows of x that the L1 cache lacks when a tap follows another */
-} rates = {.start = 4.5e-6,
-           .tile_flops_64 = 3.6e12,
-           .tile_flops_128 = 5e12,
+    double flops;        /* FLOP/s */
+    double shared;       /* bytes/s of the shared memory */
+    double load;         /* bytes/s from the L2 cache, while the others are idle */
+    double all_load;     /* bytes/s from the L2 cache, of all */
+    double all_memory;   /* bytes/s, of all */
+    double start;        /* s, of a kernel */
+    double first_step;   /* s until the first step of a block has arrived */
+    double exchange;     /* s in which the blocks of a cluster wait for each other */
+    double loaded_again; /* part of the rows of x that are not in the L1 cache if a tap follows another */
+} rates = {.flops = 6.4e12,
+           .shared = 2e11,
            .load = 1e11,
-           .l2 = 5.5e12,
-           .memory = 3.7e12,
-           .exchange = 1.2e-6,
-           .reuse = 0.35};
+           .all_load = 5.5e12,
+           .all_memory = 3.8e12,
+           .start = 5e-6,
+           .first_step = 1.2e-6,
+           .exchange = 1e-6,
+           .loaded_again = 0.35};
 
-static int64_t steps_of(const cuda_convolution *c) {
-    return c->windows.size[0] * c->windows.size[1] * c->x_channels / DEPTH;
+/* What one step does. */
+typedef struct step {
+    double loaded;  /* bytes from the L2 cache */
+    double seconds; /* of the tensor cores, without loads */
+} step;
+
+static step step_of(const cuda_convolution *c, const tile *t) {
+    const double row = 2 * DEPTH, rows = t->rows, columns = t->columns;
+    const double again = count_taps(c) > 1 ? rates.loaded_again : 1;
+    /* A warpgroup reads its rows of x and all of the filter; x is also written to the L1 cache if it is reused. */
+    const double read = row * (rows + columns * rows / GROUP_ROWS), written = row * (rows + columns);
+    const double cached = count_taps(c) > 1 ? row * rows : 0;
+    return (step){
+        .loaded = row * (columns + again * rows),
+        .seconds = fmax(2 * DEPTH * rows * columns / rates.flops, (read + written + cached) / rates.shared)};
 }
 
+/* Returns the bytes that the memory reads and writes. */
 static double memory_bytes(const cuda_convolution *c) {
-    const double taps = (double)(c->windows.size[0] * c->windows.size[1]),
-                 pixels = (double)cuda_conv_pixels(c);
-    const double x = (double)(c->images * c->x_size[0] * c->x_size[1]);
-    const double channels = (double)c->y_channels, depth = taps * (double)c->x_channels;
+    const double pixels = (double)cuda_conv_pixels(c), taps = (double)count_taps(c);
+    const double x_pixels = fmin((double)(c->images * c->x_size[0] * c->x_size[1]), taps * pixels);
+    const double x_channels = (double)c->x_channels, y_channels = (double)c->y_channels;
     return 2 *
-           (fmin(x, taps * pixels) * (double)c->x_channels + channels * (depth + pixels * (1 + c->residual)));
+           (x_pixels * x_channels + y_channels * taps * x_channels + y_channels * pixels * (1 + c->residual));
 }
 
-/* Returns the estimated seconds. */
+/* Returns the estimated seconds: those of what limits the kernel. */
 static double estimate(const cuda_convolution *c, division d, int multiprocessors) {
-    const bool has_taps = c->windows.size[0] * c->windows.size[1] > 1;
-    const double tiles = (double)(divide_up(cuda_conv_pixels(c), ROWS) * (c->y_channels / d.columns));
-    const double steps = (double)divide_up(steps_of(c), d.splits), blocks = tiles * d.splits;
-    const double busiest = ceil(blocks / multiprocessors);
-    const double step_bytes = 2 * DEPTH * (d.columns + ROWS * (has_taps ? rates.reuse : 1));
-    const double step_flops = 2.0 * ROWS * d.columns * DEPTH;
-    const double products =
-        busiest * steps * step_flops / (d.columns == 64 ? rates.tile_flops_64 : rates.tile_flops_128);
-    const double results = tiles * 2 * ROWS * d.columns * (1 + c->residual);
-    const double sums = d.splits > 1 ? 4.0 * ROWS * d.columns * blocks : 0;
-    const double l2 = (blocks * steps * step_bytes + results + sums) / rates.l2;
-    const double load = busiest * steps * step_bytes / rates.load;
-    const double busy = fmax(fmax(products, load), fmax(l2, memory_bytes(c) / rates.memory));
-    return rates.start + busy + (d.splits > 1 ? rates.exchange : 0);
+    const tile *t = d.tile;
+    const step one = step_of(c, t);
+    const double blocks = (double)(count_tiles(c, t) * d.splits),
+                 steps = (double)divide_up(count_steps(c), d.splits);
+    const double tile_elements = (double)t->rows * t->columns;
+    const double result =
+        2 * tile_elements * (1 + c->residual) / d.splits + (d.splits > 1 ? 4 * tile_elements : 0);
+    const double block =
+        rates.first_step + steps * fmax(one.seconds, one.loaded / rates.load) + result / rates.load;
+    const double one_after_another = ceil(blocks / (multiprocessors * t->blocks)) * block;
+    const double products = ceil(blocks / multiprocessors) * steps * one.seconds;
+    const double loads = blocks * (steps * one.loaded + result) / rates.all_load;
+    const double slowest =
+        fmax(fmax(one_after_another, products), fmax(loads, memory_bytes(c) / rates.all_memory));
+    return rates.start + slowest + (d.splits > 1 ? rates.exchange : 0);
 }
+
+/* ---- Choosing the tile ---- */
 
 static bool is_possible(const cuda_convolution *c, division d) {
-    return (d.columns == 64 || d.columns == 128) && c->y_channels % d.columns == 0 &&
-           (d.splits == 1 || d.splits == 2 || d.splits == 4 || d.splits == MAX_SPLITS) &&
-           d.splits <= steps_of(c);
+    return c->y_channels % d.tile->columns == 0 && d.splits <= count_steps(c);
 }
 
-/* Returns what TUTTI_CONV forces, or else the division with the least estimate. */
-static division choose_division(const cuda_convolution *c, int multiprocessors, double *seconds) {
+/* Sets what TUTTI_CONV names, such as "wide 128x64/4". Returns false if that is nothing, or not possible. */
+static bool parse_division(const cuda_convolution *c, division *d) {
     const char *preference = getenv("TUTTI_CONV");
-    division best = {64, 1}, forced;
-    int rows;
-    *seconds = estimate(c, best, multiprocessors);
-    if (preference && sscanf(preference, "wide %dx%d/%d", &rows, &forced.columns, &forced.splits) == 3 &&
-        is_possible(c, forced))
-        return forced;
-    for (int columns = 64; columns <= 128; columns *= 2)
+    int rows, columns, splits;
+    if (!preference || sscanf(preference, "wide %dx%d/%d", &rows, &columns, &splits) != 3) return false;
+    for (int i = 0; i < TILES; i++) {
+        *d = (division){&tiles[i], splits};
+        if (tiles[i].rows == rows && tiles[i].columns == columns)
+            return (splits == 1 || splits == 2 || splits == 4 || splits == MAX_SPLITS) && is_possible(c, *d);
+    }
+    return false;
+}
+
+/* Returns the division with the least estimate, if none is forced. */
+static division choose_division(const cuda_convolution *c, int multiprocessors, double *seconds) {
+    division best = {&tiles[0], 1};
+    *seconds = INFINITY;
+    if (parse_division(c, &best)) return best;
+    for (int i = 0; i < TILES; i++)
         for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
-            const division d = {columns, splits};
-            if (!is_possible(c, d) || estimate(c, d, multiprocessors) >= *seconds) continue;
-            best = d, *seconds = estimate(c, d, multiprocessors);
+            const division d = {&tiles[i], splits};
+            const double time = is_possible(c, d) ? estimate(c, d, multiprocessors) : INFINITY;
+            if (time < *seconds) best = d, *seconds = time;
         }
     return best;
 }
@@ -143,12 +193,14 @@ static conv_wide_args args_of(const cuda_convolution *c) {
                         .rows = (int)cuda_conv_pixels(c),
                         .columns = (int)c->y_channels,
                         .filter_is_constant = c->filter_is_constant,
-                        .steps = (int)steps_of(c),
+                        .steps = (int)count_steps(c),
                         .height = cuda_fast_divmod((uint32_t)c->y_size[0]),
                         .width = cuda_fast_divmod((uint32_t)c->y_size[1]),
-                        .taps = cuda_fast_divmod((uint32_t)(w->size[0] * w->size[1])),
+                        .taps = cuda_fast_divmod((uint32_t)count_taps(c)),
                         .filter_columns = cuda_fast_divmod((uint32_t)w->size[1]),
-                        .pixel_words = (int)(c->x_channels / 8)};
+                        .pixel_words = (int)(c->x_channels / 8),
+                        .filter_words = (int)(count_taps(c) * c->x_channels / 8),
+                        .tap_row_pixels = (int)(w->dilation[0] * c->x_size[1])};
     for (int i = 0; i < 2; i++) {
         a.filter_size[i] = (int)w->size[i];
         a.x_size[i] = (int)c->x_size[i];
@@ -159,13 +211,15 @@ static conv_wide_args args_of(const cuda_convolution *c) {
     return a;
 }
 
-/* Returns the bytes of shared memory of a block: slots, of which a block with few steps uses fewer; then the bias, or instead
- * of both the sums of blocks that share the depth. */
+/* Returns the bytes of shared memory of a block: slots for steps and for the result, of which a block with few steps uses fewer;
+ * then the bias. Or instead the sums of blocks that share the depth. */
 static unsigned shared_bytes(int64_t steps, division d) {
-    const int64_t slots = d.columns == 64 ? 4 : 3, needed = divide_up(steps, d.splits) + (d.splits == 1);
-    const int64_t bytes =
-        (needed < slots ? needed : slots) * (ROWS + d.columns) * DEPTH * 2 + 2 * (int64_t)d.columns;
-    const int64_t sums = d.splits > 1 ? (int64_t)ROWS * (d.columns + PAD) * 4 : 0;
+    const tile *t = d.tile;
+    const int64_t slot = (int64_t)(t->rows + t->columns) * DEPTH * 2,
+                  result = (int64_t)t->rows * t->columns * 2;
+    const int64_t needed = divide_up(steps, d.splits) + (d.splits == 1 ? divide_up(result, slot) : 0);
+    const int64_t bytes = (needed < t->slots ? needed : t->slots) * slot + 2 * (int64_t)t->columns;
+    const int64_t sums = d.splits > 1 ? (int64_t)t->rows * (t->columns + PAD) * 4 : 0;
     return (unsigned)(bytes > sums ? bytes : sums);
 }
 
@@ -174,13 +228,12 @@ static unsigned shared_bytes(int64_t steps, division d) {
 static tu_status create(tu__selection *s, const cuda_convolution *c, division d, cuda_conv_wide **wide) {
     cuda_conv_wide *created = tu__arena_alloc(&s->arena, sizeof *created);
     if (!created) return TU_NO_MEMORY;
-    const int64_t tiles = divide_up(cuda_conv_pixels(c), ROWS) * (c->y_channels / d.columns);
     *created = (cuda_conv_wide){.args = args_of(c), .bias = c->bias, .residual = c->residual, .division = d};
-    created->grid = (cuda_grid){.blocks = {(unsigned)tiles, (unsigned)d.splits},
-                                .threads = THREADS,
-                                .shared = shared_bytes(steps_of(c), d)};
-    created->function =
-        cuda_request(s, "conv_wide", "conv_wide<%s, %d, %d>", cuda_type(c->dtype), d.columns, d.splits);
+    created->grid = (cuda_grid){.blocks = {(unsigned)count_tiles(c, d.tile), (unsigned)d.splits},
+                                .threads = 128 * (unsigned)(d.tile->rows / GROUP_ROWS),
+                                .shared = shared_bytes(count_steps(c), d)};
+    created->function = cuda_request(s, "conv_wide", "conv_wide<%s, %d, %d, %d>", cuda_type(c->dtype),
+                                     d.tile->rows, d.tile->columns, d.splits);
     if (!created->function) return TU_NO_MEMORY;
     *wide = created;
     return TU_OK;
@@ -201,7 +254,8 @@ tu_status cuda_conv_wide_new(tu__selection *s, const cuda_convolution *c, cuda_c
 }
 
 void cuda_conv_wide_describe(const cuda_conv_wide *wide, char text[32]) {
-    snprintf(text, 32, "wide %dx%d/%d", ROWS, wide->division.columns, wide->division.splits);
+    snprintf(text, 32, "wide %dx%d/%d", wide->division.tile->rows, wide->division.tile->columns,
+             wide->division.splits);
 }
 
 /* Inputs: x, filter, then bias and residual if there are any. */
