@@ -59,58 +59,78 @@ __device__ inline int word_of_thread() { return (int)threadIdx.x % ROW_WORDS; }
 
 /* ---- From global to shared memory ---- */
 
+/* A step of 64 along the depth, and what it reads: all taps of 64 channels of x, then of the next 64. Offsets are 16-byte words
+ * modulo 2^32. */
+struct cursor {
+    u32 tap, tap_column;
+    u32 x, filter; /* from the first tap and channel */
+
+    __device__ inline void init(const conv_wide_args &a, int step) {
+        u32 channels = (u32)step;
+        tap = divmod_in_place(channels, a.taps);
+        u32 tap_row = tap;
+        tap_column = divmod_in_place(tap_row, a.filter_columns);
+        x = tap_column * a.column_words + tap_row * (a.column_words * a.filter_columns.value + a.row_words) +
+            channels * ROW_WORDS;
+        filter = tap * (u32)a.pixel_words + channels * ROW_WORDS;
+    }
+    __device__ inline void advance(const conv_wide_args &a) {
+        tap++, tap_column++;
+        x += a.column_words, filter += (u32)a.pixel_words;
+        if (tap_column == a.filter_columns.value) tap_column = 0, x += a.row_words;
+        if (tap == a.taps.value) tap = 0, x += a.channel_words, filter += ROW_WORDS - (u32)a.filter_words;
+    }
+};
+
 template <typename S> struct loader {
-    u32 first[S::PASSES];   /* 16-byte word of x, modulo 2^32, of the row at tap 0 and channel 0 */
-    u32 inside[S::PASSES];  /* bit t: tap t of the row is inside x */
-    const word *x, *filter; /* at the thread's word; the filter of its first row */
+    u32 first[S::PASSES];  /* of the thread's rows: offset of the thread's word at the first tap and channel */
+    u32 inside[S::PASSES]; /* bit t: tap t of the row is inside x */
+    u32 filter;            /* the same offset in the filter, of the first row */
+    int target;            /* where it is in a slot */
 
     __device__ inline void init(const conv_wide_args &a, int first_row, int first_column) {
-        x = (const word *)a.x + word_of_thread();
-        filter = (const word *)a.filter + word_of_thread() + (i64)(first_column + line_of_thread()) * a.filter_words;
+        filter = (u32)(first_column + line_of_thread()) * (u32)a.filter_words + (u32)word_of_thread();
+        target = wgmma_word(line_of_thread(), word_of_thread());
 #pragma unroll
         for (int p = 0; p < S::PASSES; p++) {
             u32 pixel = (u32)(first_row + line_of_thread() + p * S::PASS_ROWS);
-            bool exists = pixel < (u32)a.rows;
-            int column = (int)divmod_in_place(pixel, a.width) * a.stride[1] - a.pad[1];
-            int row = (int)divmod_in_place(pixel, a.height) * a.stride[0] - a.pad[0];
-            first[p] = ((pixel * (u32)a.x_size[0] + (u32)row) * (u32)a.x_size[1] + (u32)column) * (u32)a.pixel_words;
-            inside[p] = exists ? taps_inside(a, row, column) : 0;
+            inside[p] = pixel < (u32)a.rows;
+            if (!a.is_product) {
+                int column = (int)divmod_in_place(pixel, a.width) * a.stride[1] - a.pad[1];
+                int row = (int)divmod_in_place(pixel, a.height) * a.stride[0] - a.pad[0];
+                if (inside[p]) inside[p] = taps_inside(a, row, column);
+                pixel = (pixel * (u32)a.x_size[0] + (u32)row) * (u32)a.x_size[1] + (u32)column;
+            }
+            first[p] = pixel * (u32)a.pixel_words + (u32)word_of_thread();
         }
     }
     static __device__ inline u32 taps_inside(const conv_wide_args &a, int row, int column) {
         u32 of_row = 0, all = 0;
 #pragma unroll 1
-        for (int i = 0; i < a.filter_size[1]; i++, column += a.dilation[1])
+        for (u32 i = 0; i < a.filter_columns.value; i++, column += a.dilation[1])
             of_row |= (u32)((u32)column < (u32)a.x_size[1]) << i;
 #pragma unroll 1
-        for (int i = 0; i < a.filter_size[0]; i++, row += a.dilation[0])
-            if ((u32)row < (u32)a.x_size[0]) all |= of_row << i * a.filter_size[1];
+        for (u32 i = 0; i < a.taps.value; i += a.filter_columns.value, row += a.dilation[0])
+            if ((u32)row < (u32)a.x_size[0]) all |= of_row << i;
         return all;
     }
-    __device__ inline void load_filter(const conv_wide_args &a, u32 *slot, int step) const {
-        u32 channels = (u32)step, tap = divmod_in_place(channels, a.taps);
-        const word *from = filter + (tap * (u32)a.pixel_words + channels * ROW_WORDS);
+    __device__ inline void load_filter(const conv_wide_args &a, u32 *slot, const cursor &at) const {
 #pragma unroll
-        for (int p = 0; p < S::FILTER_PASSES; p++, from += (i64)S::PASS_ROWS * a.filter_words)
-            copy_async<16>(wgmma_word(slot, S::ROWS + line_of_thread() + p * S::PASS_ROWS, word_of_thread()), from, true);
+        for (int p = 0; p < S::FILTER_PASSES; p++)
+            copy_async<16>(slot + target + (S::ROWS + p * S::PASS_ROWS) * WGMMA_ROW,
+                           (const word *)a.filter + (filter + at.filter + (u32)(p * S::PASS_ROWS * a.filter_words)), true);
     }
-    template <bool REUSED> __device__ inline void load_rows(u32 *slot, u32 tap, u32 offset) const {
+    template <bool REUSED> __device__ inline void load_rows(const conv_wide_args &a, u32 *slot, const cursor &at) const {
 #pragma unroll
-        for (int p = 0; p < S::PASSES; p++) {
-            bool exists = inside[p] >> tap & 1;
-            copy_async<16, REUSED>(wgmma_word(slot, line_of_thread() + p * S::PASS_ROWS, word_of_thread()),
-                                   x + (exists ? first[p] + offset : 0), exists);
-        }
+        for (int p = 0; p < S::PASSES; p++)
+            copy_async<16, REUSED>(slot + target + p * S::PASS_ROWS * WGMMA_ROW, (const word *)a.x + (first[p] + at.x),
+                                   inside[p] >> at.tap & 1);
     }
-    __device__ inline void load_x(const conv_wide_args &a, u32 *slot, int step) const {
-        u32 channels = (u32)step, tap = divmod_in_place(channels, a.taps);
-        u32 tap_row = tap, tap_column = divmod_in_place(tap_row, a.filter_columns);
-        u32 pixels = tap_row * (u32)a.tap_row_pixels + tap_column * (u32)a.dilation[1];
-        u32 offset = pixels * (u32)a.pixel_words + channels * ROW_WORDS;
+    __device__ inline void load_x(const conv_wide_args &a, u32 *slot, const cursor &at) const {
         if (a.taps.value > 1)
-            load_rows<true>(slot, tap, offset);
+            load_rows<true>(a, slot, at);
         else
-            load_rows<false>(slot, tap, offset);
+            load_rows<false>(a, slot, at);
     }
 };
 
@@ -123,29 +143,28 @@ template <typename S> struct tile {
 
     /* The slot of step i of the block, counted from 0. */
     __device__ inline u32 *slot(int i) const { return slots + i % S::SLOTS * S::SLOT; }
+    /* The rows of a panel of the residual, or of y; they follow the steps. */
+    __device__ inline u32 *panel(int steps, int p) const {
+        return slot(steps + p / S::SLOT_PANELS) + p % S::SLOT_PANELS * S::ROWS * WGMMA_ROW;
+    }
     /* The bias is behind the slots that a block with so many steps uses. */
     __device__ inline u32 *bias(int steps) const {
         int used = steps + S::RESULT_SLOTS;
         return slots + (used < S::SLOTS ? used : (int)S::SLOTS) * S::SLOT;
     }
-    /* Word `word` of a row of the residual or of y, which follow the steps. */
-    __device__ inline u32 *result_word(int steps, int row, int word) const {
-        int panel = word / ROW_WORDS;
-        return wgmma_word(slot(steps + panel / S::SLOT_PANELS) + panel % S::SLOT_PANELS * S::ROWS * WGMMA_ROW, row,
-                          word % ROW_WORDS);
-    }
     /* Fetches the panels of the residual that are in slot `i` of S::RESULT_SLOTS. */
     __device__ inline void load_residual(const conv_wide_args &a, int steps, int i) const {
+        u32 row_words = (u32)a.columns / 8;
+        u32 from = (u32)(first_row + line_of_thread()) * row_words + (u32)(first_column / 8 + word_of_thread());
+        u32 *to = panel(steps, i * S::SLOT_PANELS) + wgmma_word(line_of_thread(), word_of_thread());
 #pragma unroll
-        for (int panel = 0; panel < S::SLOT_PANELS; panel++)
+        for (int p = 0; p < S::PASSES; p++)
 #pragma unroll
-            for (int p = 0; p < S::PASSES; p++) {
-                int row = line_of_thread() + p * S::PASS_ROWS;
-                int word = (i * S::SLOT_PANELS + panel) * ROW_WORDS + word_of_thread();
-                bool exists = first_row + row < a.rows;
-                i64 index = exists ? (i64)(first_row + row) * (a.columns / 8) + first_column / 8 + word : 0;
-                copy_async<16>(result_word(steps, row, word), (const struct word *)a.residual + index, exists);
-            }
+            for (int q = 0; q < S::SLOT_PANELS; q++)
+                copy_async<16>(to + (q * S::ROWS + p * S::PASS_ROWS) * WGMMA_ROW,
+                               (const word *)a.residual + (from + (u32)p * (S::PASS_ROWS * row_words)) +
+                                   (i * S::SLOT_PANELS + q) * ROW_WORDS,
+                               first_row + line_of_thread() + p * S::PASS_ROWS < a.rows);
     }
     __device__ inline void load_bias(const conv_wide_args &a, int steps) const {
         int i = (int)threadIdx.x;
@@ -156,56 +175,60 @@ template <typename S> struct tile {
 
 /* ---- Products ---- */
 
-/* Starts the copies of x of step `step` of the block's steps `first` to `last` - 1, and after them those of the residual. */
+/* Starts the copies of the first steps; then `at` is the next one. Filters that are constant are fetched while the kernels before
+ * still run. */
 template <typename S, bool RESIDUAL>
-__device__ inline void load_step(const conv_wide_args &a, const loader<S> &load, const tile<S> &t, int first, int step,
-                                 int last) {
-    if (step < last)
-        load.load_x(a, t.slot(step - first), step);
-    else if (RESIDUAL && step < last + S::RESULT_SLOTS && a.residual)
-        t.load_residual(a, last - first, step - last);
-}
-
-/* Starts the copies of the first steps. Filters that are constant are fetched while the kernels before still run. */
-template <typename S, bool RESIDUAL>
-__device__ inline void load_first_steps(const conv_wide_args &a, const loader<S> &load, const tile<S> &t, int first,
-                                        int last) {
-    int end = first + S::SLOTS < last ? first + S::SLOTS : last;
+__device__ inline void load_first_steps(const conv_wide_args &a, const loader<S> &load, const tile<S> &t, int steps,
+                                        cursor &at) {
+    cursor filter_at = at;
     if (!a.filter_is_constant) wait_for_kernels_before();
 #pragma unroll 1
-    for (int step = first; step < end; step++) load.load_filter(a, t.slot(step - first), step);
+    for (int i = 0; i < S::SLOTS && i < steps; i++, filter_at.advance(a)) load.load_filter(a, t.slot(i), filter_at);
     wait_for_kernels_before();
-    if (RESIDUAL) t.load_bias(a, last - first);
+    if (RESIDUAL) t.load_bias(a, steps);
 #pragma unroll 1
-    for (int step = first; step < first + S::SLOTS; step++) {
-        load_step<S, RESIDUAL>(a, load, t, first, step, last);
+    for (int i = 0; i < S::SLOTS; i++, at.advance(a)) {
+        if (i < steps)
+            load.load_x(a, t.slot(i), at);
+        else if (RESIDUAL && a.residual && i < steps + S::RESULT_SLOTS)
+            t.load_residual(a, steps, i - steps);
         commit_copies(); /* the first group has all filters too */
     }
 }
 
-/* Sums up steps `first` to `last` - 1. RESIDUAL: fetches the residual and the bias too. Then all copies have arrived, for all
- * threads. */
+/* Sums up `steps` steps from step `first` on. RESIDUAL: fetches the residual and the bias too. Then all copies have arrived, for
+ * all threads. */
 template <typename T, typename S, bool RESIDUAL>
-__device__ inline void sum_steps(const conv_wide_args &a, const loader<S> &load, tile<S> &t, int first, int last) {
-    int group_row = (int)threadIdx.x / 128 * 64;
+__device__ inline void sum_steps(const conv_wide_args &a, const loader<S> &load, tile<S> &t, int first, int steps) {
+    int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0); /* the compiler sees that a warp has one */
+    int now = 0, before = (S::SLOTS - 1) * S::SLOT;                  /* the slots of a step and of the step before it */
+    cursor at;
+    at.init(a, first);
 #pragma unroll
     for (int i = 0; i < S::COLUMNS / 2; i++) t.sums[i] = 0;
-    load_first_steps<S, RESIDUAL>(a, load, t, first, last);
-    for (int step = first; step < last; step++) {
+    load_first_steps<S, RESIDUAL>(a, load, t, steps, at);
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
         wait_for_copies_but<S::SLOTS - 2>();
         wgmma_release();
         __syncthreads(); /* the step has arrived */
-        u32 *slot = t.slot(step - first);
         wgmma_begin();
-        wgmma_multiply<T, S::COLUMNS>(t.sums, slot + group_row * WGMMA_ROW, slot + S::ROWS * WGMMA_ROW);
+        wgmma_multiply<T, S::COLUMNS>(t.sums, t.slots + now + group * 64 * WGMMA_ROW,
+                                      t.slots + now + S::ROWS * WGMMA_ROW);
         wgmma_commit();
-        if (step == first) continue;
-        wgmma_wait<1>();
-        __syncthreads(); /* the slot of the step before is no longer read */
-        int next = step - 1 + S::SLOTS;
-        if (next < last) load.load_filter(a, t.slot(next - first), next);
-        load_step<S, RESIDUAL>(a, load, t, first, next, last);
-        commit_copies();
+        if (step > 0) {
+            wgmma_wait<1>();
+            __syncthreads(); /* the slot of the step before is no longer read */
+            int next = step - 1 + S::SLOTS;
+            if (next < steps)
+                load.load_filter(a, t.slots + before, at), load.load_x(a, t.slots + before, at);
+            else if (RESIDUAL && a.residual && next < steps + S::RESULT_SLOTS)
+                t.load_residual(a, steps, next - steps);
+            commit_copies();
+            at.advance(a);
+        }
+        before = now;
+        now = now == (S::SLOTS - 1) * S::SLOT ? 0 : now + S::SLOT;
     }
     wgmma_wait<0>();
     wgmma_keep(t.sums);
@@ -220,34 +243,39 @@ template <typename T, typename S> __device__ inline void apply_epilogue(const co
     typedef pack<T, 2> two;
     int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 * 16 + lane / 4;
     const two *bias = (const two *)t.bias(a.steps) + lane % 4;
+    u32 *words[ROW_WORDS]; /* in which the thread's sums are, of the first panel */
+#pragma unroll
+    for (int i = 0; i < ROW_WORDS; i++) words[i] = t.panel(a.steps, 0) + wgmma_word(row, i) + lane % 4;
+    int panels = (int)(t.panel(a.steps, S::PANELS - 1) - t.panel(a.steps, 0)); /* from the first to the last */
     if (a.bias)
 #pragma unroll
         for (int i = 0; i < S::COLUMNS / 2; i++) t.sums[i] += widen(bias[i / 4 * 4].element[i % 2]);
     if (a.residual)
 #pragma unroll
         for (int i = 0; i < S::COLUMNS / 2; i++) {
-            const two *words = (const two *)t.result_word(a.steps, row + i / 2 % 2 * 8, i / 4);
-            t.sums[i] += widen(words[lane % 4].element[i % 2]);
+            const u32 *word = words[i / 4 % ROW_WORDS] + i / 32 * panels + i / 2 % 2 * 8 * WGMMA_ROW;
+            t.sums[i] += widen(((const two *)word)->element[i % 2]);
         }
-    if (a.relu)
 #pragma unroll
-        for (int i = 0; i < S::COLUMNS / 2; i++) t.sums[i] = t.sums[i] < 0.0f ? 0.0f : t.sums[i];
-#pragma unroll
-    for (int i = 0; i < S::COLUMNS / 2; i += 2)
-        t.result_word(a.steps, row + i / 2 % 2 * 8, i / 4)[lane % 4] = mma_pack<T>(t.sums[i], t.sums[i + 1]);
+    for (int i = 0; i < S::COLUMNS / 2; i += 2) {
+        u32 *word = words[i / 4 % ROW_WORDS] + i / 32 * panels + i / 2 % 2 * 8 * WGMMA_ROW;
+        *word = a.relu ? mma_pack_relu<T>(t.sums[i], t.sums[i + 1]) : mma_pack<T>(t.sums[i], t.sums[i + 1]);
+    }
 }
 
-/* Each warp stores the 16 rows that it has computed. */
+/* Each warp stores the 16 rows that it has computed, four at a time. */
 template <typename S> __device__ inline void store_rows(const conv_wide_args &a, const tile<S> &t) {
-    enum { WORDS = S::COLUMNS / 8, ROWS_AT_ONCE = 32 / WORDS };
-    int lane = (int)threadIdx.x % 32, word = lane % WORDS, warp_row = (int)threadIdx.x / 32 * 16;
-    struct word *y = (struct word *)a.y + t.first_column / 8 + word;
+    enum { AT_ONCE = 32 / ROW_WORDS };
+    int lane = (int)threadIdx.x % 32, word = lane % ROW_WORDS, first = (int)threadIdx.x / 32 * 16 + lane / ROW_WORDS;
+    u32 row_words = (u32)a.columns / 8;
+    struct word *y = (struct word *)a.y + ((u32)(t.first_row + first) * row_words + (u32)(t.first_column / 8 + word));
 #pragma unroll
-    for (int i = 0; i < 16; i += ROWS_AT_ONCE) {
-        int row = warp_row + i + lane / WORDS;
-        if (t.first_row + row < a.rows)
-            y[(i64)(t.first_row + row) * (a.columns / 8)] = *(const struct word *)t.result_word(a.steps, row, word);
-    }
+    for (int i = 0; i < 16; i += AT_ONCE)
+        if (t.first_row + first + i < a.rows)
+#pragma unroll
+            for (int p = 0; p < S::PANELS; p++)
+                y[i * row_words + p * ROW_WORDS] =
+                    *(const struct word *)(t.panel(a.steps, p) + wgmma_word(first + i, word));
 }
 
 template <typename T, typename S>
@@ -295,6 +323,9 @@ template <typename T> struct eight_results {
 };
 
 __device__ inline int split_begin(const conv_wide_args &a, int split, int splits) { return a.steps * split / splits; }
+template <int SPLITS> __device__ inline int count_split(const conv_wide_args &a, int split) {
+    return split_begin(a, split + 1, SPLITS) - split_begin(a, split, SPLITS);
+}
 
 /* A block adds up SHARE rows of the tile, eight results of a row per thread, MINE times. */
 template <typename S, int SPLITS> struct share {
@@ -310,7 +341,7 @@ template <typename T, int SPLITS, typename S>
 __device__ inline void compute_split_tile(const conv_wide_args &a, const loader<S> &load, tile<S> &t) {
     typedef share<S, SPLITS> mine;
     int split = (int)blockIdx.y, share_row = split * mine::SHARE;
-    sum_steps<T, S, false>(a, load, t, split_begin(a, split, SPLITS), split_begin(a, split + 1, SPLITS));
+    sum_steps<T, S, false>(a, load, t, split_begin(a, split, SPLITS), count_split<SPLITS>(a, split));
     const float *staged = stage_sums(t);
     eight_results<T> results[mine::MINE];
 #pragma unroll
@@ -342,7 +373,7 @@ __device__ inline void compute_split_tile(const conv_wide_args &a, const loader<
     float sums[mine::MINE][8] = {};
     if (blockIdx.y) return;
     for (int split = 0; split < SPLITS; split++) {
-        sum_steps<T, S, false>(a, load, t, split_begin(a, split, SPLITS), split_begin(a, split + 1, SPLITS));
+        sum_steps<T, S, false>(a, load, t, split_begin(a, split, SPLITS), count_split<SPLITS>(a, split));
         const float *staged = stage_sums(t);
         for (int m = 0; m < mine::MINE; m++)
             for (int e = 0; e < 8; e++) sums[m][e] += staged[mine::row(m) * (S::COLUMNS + PAD) + mine::column(m) + e];

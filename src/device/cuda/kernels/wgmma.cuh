@@ -27,10 +27,8 @@
 
 enum { WGMMA_ROW = 32 /* 4-byte words of a row of a and b */ };
 
-/* Returns the address of 16-byte word `word` of a row. */
-__device__ inline u32 *wgmma_word(u32 *rows, int row, int word) {
-    return rows + row * WGMMA_ROW + ((word ^ row) & 7) * 4;
-}
+/* Returns where 16-byte word `word` of a row is, in 4-byte words. Eight rows further it is 8 * WGMMA_ROW words further. */
+__device__ inline int wgmma_word(int row, int word) { return row * WGMMA_ROW + ((word ^ row) & 7) * 4; }
 
 #ifndef TU_EMULATED
 
@@ -47,11 +45,11 @@ template <int SUMS> __device__ inline void wgmma_keep(float (&sums)[SUMS]) {
 }
 
 /* Describes a matrix to the instruction: its address and the distance of groups of eight rows in units of 16 bytes, and the
- * swizzle. 16 elements further along the rows, the address is 32 bytes larger. */
-__device__ inline u64 wgmma_describe(const u32 *rows) {
-    u64 address = (u64)__cvta_generic_to_shared(rows);
-    return (address & 0x3ffff) >> 4 | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+ * swizzle. The second half is the same for all. */
+__device__ inline u32 wgmma_describe(const u32 *rows) {
+    return ((u32)__cvta_generic_to_shared(rows) & 0x3ffff) >> 4 | 1u << 16;
 }
+__device__ inline u64 wgmma_descriptor(u32 half) { return (u64)(1024 >> 4 | 1u << 30) << 32 | half; }
 
 template <typename T, int N> struct wgmma_instruction;
 #define WGMMA_REGISTERS_10(tens)                                                                             \
@@ -81,11 +79,13 @@ WGMMA(bf16, "bf16.bf16", 128, WGMMA_REGISTERS_64, "%64, %65", WGMMA_SUMS_32(0), 
 WGMMA(f16, "f16.f16", 128, WGMMA_REGISTERS_64, "%64, %65", WGMMA_SUMS_32(0), WGMMA_SUMS_32(32))
 #undef WGMMA
 
-/* Adds the products over 64 elements: 16 per instruction. */
-template <typename T, int N> __device__ inline void wgmma_multiply(float (&sums)[N / 2], u32 *a, u32 *b) {
-    u64 rows = wgmma_describe(a), columns = wgmma_describe(b);
+/* Adds the products over 64 elements: 16 per instruction, which are 32 bytes of a row. All threads of a warp pass the same
+ * addresses. */
+template <typename T, int N> __device__ inline void wgmma_multiply(float (&sums)[N / 2], const u32 *a, const u32 *b) {
+    u32 rows = wgmma_describe(a), columns = wgmma_describe(b);
 #pragma unroll
-    for (int k = 0; k < 4; k++) wgmma_instruction<T, N>::run(sums, rows + 2 * k, columns + 2 * k);
+    for (int k = 0; k < 4; k++)
+        wgmma_instruction<T, N>::run(sums, wgmma_descriptor(rows + 2 * k), wgmma_descriptor(columns + 2 * k));
 }
 
 #else
@@ -96,10 +96,10 @@ inline void wgmma_commit() {}
 template <int GROUPS> inline void wgmma_wait() {}
 template <int SUMS> inline void wgmma_keep(float (&)[SUMS]) {}
 
-template <typename T> inline void wgmma_load_row(float (&elements)[64], u32 *rows, int row) {
-    for (int i = 0; i < 64; i++) elements[i] = widen(((const T *)wgmma_word(rows, row, i / 8))[i % 8]);
+template <typename T> inline void wgmma_load_row(float (&elements)[64], const u32 *rows, int row) {
+    for (int i = 0; i < 64; i++) elements[i] = widen(((const T *)(rows + wgmma_word(row, i / 8)))[i % 8]);
 }
-template <typename T, int N> inline void wgmma_multiply(float (&sums)[N / 2], u32 *a, u32 *b) {
+template <typename T, int N> inline void wgmma_multiply(float (&sums)[N / 2], const u32 *a, const u32 *b) {
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
     float rows[2][64], column[64];
     for (int half = 0; half < 2; half++) wgmma_load_row<T>(rows[half], a, row + 8 * half);

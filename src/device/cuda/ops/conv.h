@@ -85,7 +85,7 @@ typedef struct cuda_conv_small cuda_conv_small;
 tu_status cuda_conv_small_new(tu__selection *s, const cuda_convolution *c, cuda_conv_small **small);
 /* Estimate the seconds of this kernel, and of a library's that is followed by a pass over y. */
 double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors);
-double cuda_conv_library_seconds(const cuda_convolution *c);
+double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors);
 /* True if the results fill the GPU with the tiles of a library. */
 bool cuda_conv_has_many_results(const cuda_convolution *c, int multiprocessors);
 tu_status cuda_conv_small_run(const tu__kernel *k, const cuda_conv_small *small);

@@ -18,6 +18,7 @@ enum {
     THREADS = 256,
     PAD = 4,
     LIBRARY_TILE = 128,
+    H200_MULTIPROCESSORS = 132,
     MIN_CAPABILITY = 90, /* clusters */
     MAX_SPLITS = 8       /* blocks of a cluster that every GPU with clusters supports */
 };
@@ -74,16 +75,17 @@ static traffic traffic_of(const cuda_convolution *c) {
     return t;
 }
 
-/* Seconds on an H200, without the start of a kernel. */
-static double seconds_of_library(const traffic *t) {
-    const double flops = 4.5e14, bandwidth = 3.5e12;
+/* Seconds without the start of a kernel: of an H200, or of a GPU with fewer multiprocessors. */
+static double seconds_of_library(const traffic *t, int multiprocessors) {
+    const double flops = 4.5e14 / H200_MULTIPROCESSORS * multiprocessors, bandwidth = 3.5e12;
     return fmax(t->flops / flops, (t->x + t->y) / bandwidth) + t->pass / bandwidth;
 }
 
 static bool is_limited_by_memory(const cuda_convolution *c) {
     const double flops = 2e14, bandwidth = 2.7e12;
     const traffic t = traffic_of(c);
-    return fmax(t.flops / flops, (t.x + t.y + t.residual) / bandwidth) < seconds_of_library(&t);
+    return fmax(t.flops / flops, (t.x + t.y + t.residual) / bandwidth) <
+           seconds_of_library(&t, H200_MULTIPROCESSORS);
 }
 
 /* ---- Grid ---- */
@@ -135,10 +137,10 @@ double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors) {
     return start + fmax(step * estimate(c, &a, d, multiprocessors), (t.x + t.y + t.residual) / bandwidth);
 }
 
-double cuda_conv_library_seconds(const cuda_convolution *c) {
+double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors) {
     const double start = 8e-6; /* of two kernels, one after the other */
     const traffic t = traffic_of(c);
-    return start + seconds_of_library(&t);
+    return start + seconds_of_library(&t, multiprocessors);
 }
 
 /* ---- Creating and running ---- */

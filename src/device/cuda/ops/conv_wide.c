@@ -65,7 +65,7 @@ static int64_t count_steps(const cuda_convolution *c) {
 
 /* ---- Supported convolutions ---- */
 
-/* True if counts and padded coordinates fit into an int, and 16-byte words of x are numbered in 32 bits. */
+/* True if counts and padded coordinates fit into an int, and 16-byte words of x, filter and y are numbered in 32 bits. */
 static bool fits_int(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const int64_t limit = INT32_MAX / 4, axis = 1 << 20;
@@ -74,7 +74,8 @@ static bool fits_int(const cuda_convolution *c) {
             w->size[i] * w->dilation[i] > axis)
             return false;
     return c->x_channels <= axis && c->y_channels <= axis && cuda_conv_pixels(c) <= limit &&
-           count_taps(c) * c->x_channels <= limit && w->dilation[0] * c->x_size[1] <= limit &&
+           cuda_conv_pixels(c) <= UINT32_MAX / (c->y_channels / 8) &&
+           c->y_channels <= limit / (count_taps(c) * c->x_channels / 8) &&
            c->images <= UINT32_MAX / (c->x_size[0] * c->x_size[1]) / (c->x_channels / 8);
 }
 
@@ -187,8 +188,18 @@ static division choose_division(const cuda_convolution *c, int multiprocessors, 
 
 /* ---- Arguments ---- */
 
+/* True if pixel i of y is computed from pixel i of x only. */
+static bool is_product(const cuda_convolution *c) {
+    const tu__windows *w = &c->windows;
+    return count_taps(c) == 1 && w->pad[0] == 0 && w->pad[2] == 0 && c->x_size[0] == c->y_size[0] &&
+           c->x_size[1] == c->y_size[1];
+}
+
 static conv_wide_args args_of(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
+    const uint32_t pixel_words = (uint32_t)(c->x_channels / 8);
+    const uint32_t column_words = (uint32_t)w->dilation[1] * pixel_words;
+    const uint32_t tap_row_words = (uint32_t)w->dilation[0] * (uint32_t)c->x_size[1] * pixel_words;
     conv_wide_args a = {.relu = c->relu,
                         .rows = (int)cuda_conv_pixels(c),
                         .columns = (int)c->y_channels,
@@ -198,11 +209,13 @@ static conv_wide_args args_of(const cuda_convolution *c) {
                         .width = cuda_fast_divmod((uint32_t)c->y_size[1]),
                         .taps = cuda_fast_divmod((uint32_t)count_taps(c)),
                         .filter_columns = cuda_fast_divmod((uint32_t)w->size[1]),
-                        .pixel_words = (int)(c->x_channels / 8),
-                        .filter_words = (int)(count_taps(c) * c->x_channels / 8),
-                        .tap_row_pixels = (int)(w->dilation[0] * c->x_size[1])};
+                        .pixel_words = (int)pixel_words,
+                        .filter_words = (int)(count_taps(c) * pixel_words),
+                        .column_words = column_words,
+                        .row_words = tap_row_words - (uint32_t)w->size[1] * column_words,
+                        .channel_words = DEPTH / 8 - (uint32_t)w->size[0] * tap_row_words,
+                        .is_product = is_product(c)};
     for (int i = 0; i < 2; i++) {
-        a.filter_size[i] = (int)w->size[i];
         a.x_size[i] = (int)c->x_size[i];
         a.stride[i] = (int)w->stride[i];
         a.dilation[i] = (int)w->dilation[i];
@@ -249,7 +262,7 @@ tu_status cuda_conv_wide_new(tu__selection *s, const cuda_convolution *c, cuda_c
         return TU_OK;
     const division d = choose_division(c, device->multiprocessors, &seconds);
     const bool is_fastest = seconds < cuda_conv_small_seconds(c, device->multiprocessors) &&
-                            seconds < cuda_conv_library_seconds(c);
+                            seconds < cuda_conv_library_seconds(c, device->multiprocessors);
     return is_fastest || preference == CUDA_CONV_WIDE ? create(s, c, d, wide) : TU_OK;
 }
 
