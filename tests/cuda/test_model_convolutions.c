@@ -425,6 +425,20 @@ static void nan_and_infinity_reach_wide_tiles(void **state) {
     fail_on_errors();
 }
 
+/* One of them goes through its tiles backwards. */
+static void wide_convolutions_follow_each_other(void **state) {
+    (void)state;
+    setenv("TUTTI_CONV", "wide 64x64/1", 1);
+    for (int i = 0; i < 2; i++) {
+        result expected = compute_chain(i - 1, "ref", true), actual = compute_chain(i - 1, "gpu:0", true);
+        difference d = compare(&expected, &actual, TU_BF16);
+        if (d.count) fail_msg("%d elements are wrong, the first %d", (int)d.count, (int)d.worst);
+        assert_non_null(strstr(actual.kernel, "(wide 64x64/1)"));
+        free(expected.numbers);
+        free(actual.numbers);
+    }
+}
+
 /* Few results have smaller tiles, and so have other GPUs, which lack the instructions. */
 static void wide_tiles_are_chosen_for_many_results(void **state) {
     static const geometry few[] = {{1, 14, 14, 64, 256, {1, 1}, {0}}, {1, 7, 7, 64, 64, {3, 3}, {0}}},
@@ -460,6 +474,7 @@ int main(void) {
         TEST(wide_tiles_match_the_reference),
         TEST(random_wide_convolutions_match_the_reference),
         TEST(nan_and_infinity_reach_wide_tiles),
+        TEST(wide_convolutions_follow_each_other),
         TEST(wide_tiles_are_chosen_for_many_results),
         TEST(residuals_of_models_match_the_reference),
         TEST(relu_keeps_nan_if_cudnn_loses_it),

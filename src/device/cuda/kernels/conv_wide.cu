@@ -6,7 +6,8 @@
  *
  * What limits it is the L2 cache: a step of 64 along the depth loads 32 KB for 2 * 128 * 128 * 64 operations. Therefore all taps
  * of 64 channels of x follow each other, so that most rows of x come from the L1 cache, and blocks that run at the same time
- * have the same pixels and different channels of y.
+ * have the same pixels and different channels of y. Every other kernel goes through its tiles backwards: what the kernel before
+ * has written last is still in the L2 cache, if x is larger than that.
  *
  * A ring of slots in shared memory holds the steps on their way, and after them the residual, which arrives while the last
  * steps are multiplied and is replaced by y in place, so that y is stored in words of 16 bytes. The tensor cores work on one
@@ -388,17 +389,18 @@ __device__ inline void compute_split_tile(const conv_wide_args &a, const loader<
 }
 #endif
 
-/* Blocks: x: tiles, along the channels first; y: SPLITS. */
+/* Blocks: x: tiles, along the channels first, forwards or backwards; y: SPLITS. */
 template <typename T, int ROWS, int COLUMNS, int SPLITS>
 __global__ void __cluster_dims__(1, SPLITS, 1)
     __launch_bounds__(shape<ROWS, COLUMNS>::THREADS, shape<ROWS, COLUMNS>::BLOCKS) conv_wide(conv_wide_args a) {
     typedef shape<ROWS, COLUMNS> S;
     extern __shared__ __align__(1024) u32 shared[];
     int column_tiles = a.columns / COLUMNS;
+    int index = a.is_backwards ? (int)(gridDim.x - 1 - blockIdx.x) : (int)blockIdx.x;
     tile<S> t;
     loader<S> load;
     start_next_kernel();
-    t.first_row = (int)blockIdx.x / column_tiles * ROWS, t.first_column = (int)blockIdx.x % column_tiles * COLUMNS;
+    t.first_row = index / column_tiles * ROWS, t.first_column = index % column_tiles * COLUMNS;
     t.slots = shared;
     load.init(a, t.first_row, t.first_column);
     if constexpr (SPLITS == 1)

@@ -242,6 +242,7 @@ static tu_status create(tu__selection *s, const cuda_convolution *c, division d,
     cuda_conv_wide *created = tu__arena_alloc(&s->arena, sizeof *created);
     if (!created) return TU_NO_MEMORY;
     *created = (cuda_conv_wide){.args = args_of(c), .bias = c->bias, .residual = c->residual, .division = d};
+    created->args.is_backwards = s->plan->kernel_count % 2;
     created->grid = (cuda_grid){.blocks = {(unsigned)count_tiles(c, d.tile), (unsigned)d.splits},
                                 .threads = 128 * (unsigned)(d.tile->rows / GROUP_ROWS),
                                 .shared = shared_bytes(count_steps(c), d)};
