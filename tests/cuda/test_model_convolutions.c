@@ -33,10 +33,8 @@ static void few_results_of_models_match_the_reference(void **state) {
     setenv("FAKE_CUDA_MULTIPROCESSORS", "132", 1);
     check_models(few_results, sizeof few_results / sizeof *few_results, "small");
     unsetenv("FAKE_CUDA_MULTIPROCESSORS");
-    if (uses_fake_libraries()) { /* enough tiles for 4 multiprocessors: one block sums the whole depth */
-        setenv("TUTTI_CONV", "own", 1);
+    if (uses_fake_libraries()) /* enough tiles for 4 multiprocessors: one block sums the whole depth */
         check_models(few_results, 3, "small");
-    }
     fail_on_errors();
 }
 
