@@ -86,7 +86,7 @@ static bool compile_collectives(void) {
     return ok;
 }
 
-/* Convolutions of models with few results, which no case has: every number of blocks that share the depth. */
+/* Convolutions of models, which no case has. */
 static bool compile_model_convolution(tu_dtype dtype, int64_t filters, int64_t size) {
     tu_graph *graph;
     tu_program *program = NULL;
@@ -103,11 +103,24 @@ static bool compile_model_convolution(tu_dtype dtype, int64_t filters, int64_t s
     return ok;
 }
 
+/* Few results: every number of blocks that share the depth. */
 static void compile_model_convolutions(int *compiled, int *failed) {
     static const int64_t filters[] = {32, 64, 2048}, sizes[] = {1, 2, 3};
     for (int i = 0; i < 18; i++)
         ++*(compile_model_convolution(i % 2 ? TU_BF16 : TU_F16, filters[i / 2 % 3], sizes[i / 6]) ? compiled
                                                                                                   : failed);
+}
+
+/* Wide tiles: every size, and every number of blocks that share the depth. Other GPUs than those of capability 9.0 have none, and
+ * use another kernel. */
+static void compile_wide_convolutions(int *compiled, int *failed) {
+    for (int i = 0; i < 48; i++) {
+        char setting[32];
+        snprintf(setting, sizeof setting, "wide %dx%d/%d", 64 << i / 16, 64 << i / 8 % 2, 1 << i / 2 % 4);
+        setenv("TUTTI_CONV", setting, 1);
+        ++*(compile_model_convolution(i % 2 ? TU_BF16 : TU_F16, 128, 3) ? compiled : failed);
+    }
+    unsetenv("TUTTI_CONV");
 }
 
 int main(int argc, char **argv) {
@@ -121,6 +134,7 @@ int main(int argc, char **argv) {
                 failed++;
         }
     compile_model_convolutions(&compiled, &failed);
+    compile_wide_convolutions(&compiled, &failed);
     if (compile_collectives())
         compiled++;
     else

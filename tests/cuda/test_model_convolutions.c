@@ -11,7 +11,7 @@ static const geometry few_results[] = {
     {1, 12, 9, 128, 32, {3, 2}, {.padding = TU_EXPLICIT, .pad = {0, 2, 3, 1}, .dilation = {2, 1}}},
     {3, 5, 5, 192, 160, {1, 1}, {.stride = {2, 1}}},
 };
-static const computed model_results[] = {Y, Y_BIAS, Y_BIAS_RELU, Y_ADD, Y_BIAS_ADD_RELU};
+static const computed model_results[] = {Y, Y_BIAS, Y_BIAS_RELU, Y_RELU, Y_ADD, Y_BIAS_ADD_RELU};
 enum { MODEL_RESULTS = sizeof model_results / sizeof *model_results };
 
 static void check_models(const geometry *g, size_t count, const char *kernel) {
@@ -33,11 +33,8 @@ static void few_results_of_models_match_the_reference(void **state) {
     setenv("FAKE_CUDA_MULTIPROCESSORS", "132", 1);
     check_models(few_results, sizeof few_results / sizeof *few_results, "small");
     unsetenv("FAKE_CUDA_MULTIPROCESSORS");
-    if (uses_fake_libraries()) { /* enough tiles for 4 multiprocessors: one block sums the whole depth */
-        setenv("TUTTI_CONV", "own", 1);
+    if (uses_fake_libraries()) /* enough tiles for 4 multiprocessors: one block sums the whole depth */
         check_models(few_results, 3, "small");
-        unsetenv("TUTTI_CONV");
-    }
     fail_on_errors();
 }
 
@@ -67,7 +64,7 @@ static void residuals_of_models_match_the_reference(void **state) {
     problem p = {.g = few_results[1], .target = Y_BIAS_ADD_RELU, .dtype = TU_BF16, .frozen = true};
     p.special_index = -1;
     if (uses_fake_libraries()) check_convolution(&p, ", epilogue)");
-    unsetenv("TUTTI_CONV");
+    setenv("TUTTI_CONV", "narrow", 1);
     p.g = few_results[0];
     check_convolution(&p, "small");
     unsetenv("FAKE_CUDA_MULTIPROCESSORS");
@@ -287,7 +284,6 @@ static void other_convolutions_of_models_keep_their_kernels(void **state) {
     p = problem_with_many(0, Y_BIAS_RELU, TU_F16);
     setenv("TUTTI_CONV", "own", 1), check_convolution(&p, "(small)");
     setenv("TUTTI_CONV", "cudnn", 1), check_convolution(&p, "cudnn");
-    unsetenv("TUTTI_CONV");
     fail_on_errors();
 }
 
@@ -315,19 +311,178 @@ static void tuned_products_of_models_match_the_reference(void **state) {
     fail_on_errors();
 }
 
+/* ---- Wide tiles ---- */
+
+/* For the tiles of conv_wide.cu: rows that fill no tile and several; 64 channels of y, 128 and more; a depth of 1 step to 32, which
+ * is less than the slots of a block, and not divided evenly; filters with 1 tap to 32. */
+static const geometry wide_tiles[] = {
+    {1, 7, 5, 64, 64, {1, 1}, {0}},
+    {3, 13, 11, 128, 192, {1, 1}, {0}},
+    {2, 9, 10, 64, 128, {3, 3}, {.stride = {2, 2}}},
+    {1, 15, 14, 64, 64, {3, 3}, {0}},
+    {1, 12, 23, 128, 128, {3, 2}, {.padding = TU_EXPLICIT, .pad = {0, 2, 3, 1}, .dilation = {2, 1}}},
+    {3, 5, 5, 320, 64, {1, 1}, {.stride = {2, 1}}},
+    {2, 9, 8, 192, 128, {3, 3}, {0}},
+    {1, 11, 9, 64, 64, {4, 8}, {.padding = TU_EXPLICIT, .pad = {3, 1, 9, 0}, .stride = {1, 2}}},
+};
+enum { WIDE_TILES = sizeof wide_tiles / sizeof *wide_tiles };
+
+static int64_t steps_of(const geometry *g) {
+    return g->filter[0] * g->filter[1] * g->in / 64;
+}
+
+static const struct {
+    int rows, columns;
+} tile_sizes[] = {{64, 64}, {64, 128}, {128, 64}, {128, 128}, {256, 64}, {256, 128}};
+enum { TILE_SIZES = sizeof tile_sizes / sizeof *tile_sizes };
+
+/* Checks a third of the results of models with one of the types; the next calls check the others. */
+static void check_wide_tile(const geometry *g, int size, int splits) {
+    static int turn;
+    char setting[32];
+    bool is_possible = g->out % tile_sizes[size].columns == 0 && splits <= steps_of(g);
+    if (!is_possible) return;
+    snprintf(setting, sizeof setting, "wide %dx%d/%d", tile_sizes[size].rows, tile_sizes[size].columns,
+             splits);
+    setenv("TUTTI_CONV", setting, 1);
+    for (int r = turn % 3; r < MODEL_RESULTS; r += 3)
+        check_convolution(&(problem){.g = *g,
+                                     .target = model_results[r],
+                                     .dtype = turn % 2 ? TU_F16 : TU_BF16,
+                                     .special_index = -1,
+                                     .frozen = true},
+                          setting);
+    turn++;
+}
+
+/* Every size of a tile, and every number of blocks that share its depth, where that is possible. */
+static void wide_tiles_match_the_reference(void **state) {
+    (void)state;
+    for (int g = 0; g < WIDE_TILES; g++)
+        for (int size = 0; size < TILE_SIZES; size++)
+            for (int splits = 1; splits <= 8; splits *= 2) check_wide_tile(&wide_tiles[g], size, splits);
+    fail_on_errors();
+}
+
+static int random_below(uint32_t *random, int n) {
+    *random = *random * 1664525 + 1013904223;
+    return (int)((*random >> 16) % (uint32_t)n);
+}
+
+static geometry random_geometry(uint32_t *random) {
+    geometry g = {.images = 1 + random_below(random, 3),
+                  .height = 1 + random_below(random, 14),
+                  .width = 1 + random_below(random, 14),
+                  .in = 64 * (1 + random_below(random, 3)),
+                  .out = 64 * (1 + random_below(random, 3)),
+                  .options.padding = TU_EXPLICIT};
+    const bool is_strided =
+        random_below(random, 2); /* or dilated: both together have another kernel (cudnn_known_bugs.def) */
+    for (int i = 0; i < 2; i++) {
+        g.filter[i] = 1 + random_below(random, 4);
+        g.options.stride[i] = is_strided ? 1 + random_below(random, 3) : 1;
+        g.options.dilation[i] = is_strided ? 1 : 1 + random_below(random, 2);
+    }
+    for (int i = 0; i < 4; i++) /* a window is no larger than the padded axis */
+        g.options.pad[i] =
+            random_below(random, 4) + (i % 2 ? 0 : (g.filter[i / 2] - 1) * g.options.dilation[i / 2]);
+    return g;
+}
+
+/* What TUTTI_WIDE_CASES says, or a few. */
+static void random_wide_convolutions_match_the_reference(void **state) {
+    const char *cases = getenv("TUTTI_WIDE_CASES");
+    uint32_t random = 1;
+    (void)state;
+    for (int i = 0; i < (cases ? atoi(cases) : 16); i++) {
+        const geometry g = random_geometry(&random);
+        check_wide_tile(&g, random_below(&random, TILE_SIZES), 1 << random_below(&random, 4));
+    }
+    fail_on_errors();
+}
+
+/* Of one pixel, of the residual and of the bias; with one block per tile and several. */
+static void nan_and_infinity_reach_wide_tiles(void **state) {
+    static const char *const settings[] = {"wide 128x64/1", "wide 128x128/1", "wide 128x128/4"};
+    static const double special_values[] = {NAN, INFINITY, -INFINITY};
+    const geometry *g = &wide_tiles[6];
+    const struct {
+        int operand;
+        int64_t index;
+    } elements[] = {{0, (3 * g->width + 3) * g->in}, {2, 65}, {3, 70 * g->out + 9}};
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int i = 0; i < 9; i++) {
+            problem p = {
+                .g = *g, .target = Y_BIAS_ADD_RELU, .dtype = i % 2 ? TU_BF16 : TU_F16, .frozen = true};
+            p.special_operand = elements[i / 3].operand, p.special_index = elements[i / 3].index;
+            p.special_value = special_values[i % 3];
+            setenv("TUTTI_CONV", settings[s], 1);
+            check_convolution(&p, settings[s]);
+        }
+    fail_on_errors();
+}
+
+/* One of them goes through its tiles backwards. */
+static void wide_convolutions_follow_each_other(void **state) {
+    (void)state;
+    setenv("TUTTI_CONV", "wide 64x64/1", 1);
+    for (int i = 0; i < 2; i++) {
+        result expected = compute_chain(i - 1, "ref", true), actual = compute_chain(i - 1, "gpu:0", true);
+        difference d = compare(&expected, &actual, TU_BF16);
+        if (d.count) fail_msg("%d elements are wrong, the first %d", (int)d.count, (int)d.worst);
+        assert_non_null(strstr(actual.kernel, "(wide 64x64/1)"));
+        free(expected.numbers);
+        free(actual.numbers);
+    }
+}
+
+/* Few results have smaller tiles, and so have other GPUs, which lack the instructions. */
+static void wide_tiles_are_chosen_for_many_results(void **state) {
+    static const geometry few[] = {{1, 14, 14, 64, 256, {1, 1}, {0}}, {1, 7, 7, 64, 64, {3, 3}, {0}}},
+                          many[] = {{2, 28, 28, 64, 256, {1, 1}, {0}}, {2, 14, 14, 64, 128, {3, 3}, {0}}};
+    problem p = {.target = Y_BIAS_ADD_RELU, .dtype = TU_BF16, .special_index = -1, .frozen = true};
+    (void)state;
+    if (!uses_fake_libraries()) skip();
+    unsetenv("TUTTI_CONV");
+    setenv("FAKE_CUDA_MULTIPROCESSORS", "8", 1);
+    for (int i = 0; i < 2; i++) p.g = few[i], check_convolution(&p, "(small)");
+    for (int i = 0; i < 2; i++) p.g = many[i], check_convolution(&p, "(wide ");
+    setenv("FAKE_CUDA_CAPABILITY", "100", 1);
+    setenv("TUTTI_CONV", "wide", 1);
+    p.g = few[0], check_convolution(&p, "(small)");
+    unsetenv("FAKE_CUDA_CAPABILITY");
+    unsetenv("FAKE_CUDA_MULTIPROCESSORS");
+    fail_on_errors();
+}
+
+/* Before every test: no wide tiles, unless the test wants them. */
+static int use_narrow_tiles(void **state) {
+    (void)state;
+    setenv("TUTTI_CONV", "narrow", 1);
+    return 0;
+}
+
+#define TEST(function) cmocka_unit_test_setup(function, use_narrow_tiles)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_results_of_models_match_the_reference),
-        cmocka_unit_test(nan_and_infinity_reach_few_results),
-        cmocka_unit_test(residuals_of_models_match_the_reference),
-        cmocka_unit_test(relu_keeps_nan_if_cudnn_loses_it),
-        cmocka_unit_test(many_results_of_models_match_the_reference),
-        cmocka_unit_test(nan_and_infinity_reach_many_results),
-        cmocka_unit_test(nan_that_cannot_be_restored_stays),
-        cmocka_unit_test(nan_of_a_residual_is_noted),
-        cmocka_unit_test(other_convolutions_of_models_keep_their_kernels),
-        cmocka_unit_test(other_graphs_keep_their_kernels),
-        cmocka_unit_test(tuned_products_of_models_match_the_reference),
+        TEST(few_results_of_models_match_the_reference),
+        TEST(nan_and_infinity_reach_few_results),
+        TEST(wide_tiles_match_the_reference),
+        TEST(random_wide_convolutions_match_the_reference),
+        TEST(nan_and_infinity_reach_wide_tiles),
+        TEST(wide_convolutions_follow_each_other),
+        TEST(wide_tiles_are_chosen_for_many_results),
+        TEST(residuals_of_models_match_the_reference),
+        TEST(relu_keeps_nan_if_cudnn_loses_it),
+        TEST(many_results_of_models_match_the_reference),
+        TEST(nan_and_infinity_reach_many_results),
+        TEST(nan_that_cannot_be_restored_stays),
+        TEST(nan_of_a_residual_is_noted),
+        TEST(other_convolutions_of_models_keep_their_kernels),
+        TEST(other_graphs_keep_their_kernels),
+        TEST(tuned_products_of_models_match_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,13 +16,10 @@
  */
 #include "prelude.cuh"
 #include "async.cuh"
+#include "cluster.cuh"
 #include "early.cuh"
 #include "mma.cuh"
 #include "conv_small_args.h"
-
-#ifdef TU_EMULATED
-#define __cluster_dims__(...)
-#endif
 
 enum {
     ROWS = 64,   /* pixels of a tile */
@@ -32,27 +29,6 @@ enum {
     THREADS = 256,
     PAD = 4      /* words between rows of sums in shared memory */
 };
-
-/* ---- Shared memory of the cluster ---- */
-
-#ifndef TU_EMULATED
-__device__ inline void synchronize_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" : : : "memory");
-}
-/* Loads four sums at the address that `mine` has in block `rank` of the cluster. */
-__device__ inline pack<float, 4> load_from_block(const float *mine, int rank) {
-    pack<float, 4> sums;
-    u32 address;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(address)
-                 : "r"((u32)__cvta_generic_to_shared(mine)), "r"(rank));
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(sums.element[0]), "=f"(sums.element[1]), "=f"(sums.element[2]), "=f"(sums.element[3])
-                 : "r"(address)
-                 : "memory");
-    return sums;
-}
-#endif
 
 /* ---- From global to shared memory ---- */
 

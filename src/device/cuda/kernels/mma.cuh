@@ -106,6 +106,23 @@ template <> __device__ inline u32 mma_pack<f16>(float low, float high) {
 }
 #endif
 
+/* The same of relu(low) and relu(high); relu of NaN is NaN. */
+template <typename T> __device__ inline u32 mma_pack_relu(float low, float high) {
+    return mma_pack<T>(low < 0.0f ? 0.0f : low, high < 0.0f ? 0.0f : high);
+}
+#ifndef TU_EMULATED
+template <> __device__ inline u32 mma_pack_relu<bf16>(float low, float high) {
+    u32 word;
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+template <> __device__ inline u32 mma_pack_relu<f16>(float low, float high) {
+    u32 word;
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+#endif
+
 /* Loads four matrices of 8 rows of 16 bytes from shared memory: lane 8m + r passes the address of row r of matrix m, and
  * gets word lane % 4 of row lane / 4 of every matrix. */
 __device__ inline void mma_load_matrices(u32 (&words)[4], const u32 *row) {

@@ -1,6 +1,6 @@
 /* Lowering rules of convolutions. They use cuDNN (conv_dnn.c) if it has an engine, handwritten kernels for first layers
- * (conv_few_channels.c), for f32 without tf32 (conv_f32.c) and for models that compute few samples (conv_small.c), cuBLASLt for
- * 1x1 convolutions of models that compute many (conv_gemm.c), and plain kernels (conv_direct.c) for everything else, including
+ * (conv_few_channels.c), for f32 without tf32 (conv_f32.c) and for models that compute few samples (conv_small.c) or many
+ * (conv_wide.c), cuBLASLt for 1x1 convolutions of models that compute many (conv_gemm.c), and plain kernels (conv_direct.c) for everything else, including
  * cases that cuDNN computes wrong (cudnn_known_bugs.def).
  *
  * A bias and a relu that follow can be fused into cuDNN's graph, in models also a residual between them. There are two reasons not to use such an engine.
@@ -24,11 +24,12 @@
 #include "device/cuda/kernels/conv_args.h"
 
 typedef struct conv_data {
-    cuda_dnn_plan dnn; /* one of six: unused if its plan is NULL */
+    cuda_dnn_plan dnn; /* one of seven: unused if its plan is NULL */
     cuda_conv_gemm *gemm;
     cuda_conv_few_channels *few;
     cuda_conv_f32 *f32;
     cuda_conv_small *small;
+    cuda_conv_wide *wide;
     cuda_conv_direct *direct;      /* unused: NULL */
     const cuda_function *epilogue; /* bias, residual and relu after an unfused convolution; or NULL */
     conv_epilogue_args epilogue_args;
@@ -50,6 +51,7 @@ static tu_status run_one_conv(const tu__kernel *k) {
     if (d->few) return cuda_conv_few_channels_run(k, d->few);
     if (d->f32) return cuda_conv_f32_run(k, d->f32);
     if (d->small) return cuda_conv_small_run(k, d->small);
+    if (d->wide) return cuda_conv_wide_run(k, d->wide);
     if (d->direct) {
         TU_TRY(cuda_conv_direct_run(k, d->direct));
         return d->epilogue ? run_epilogue(k, d) : TU_OK;
@@ -254,9 +256,19 @@ static tu_status choose_with_epilogue(tu__selection *s, const cuda_convolution *
 /* ---- Choosing between cuDNN and our kernels ---- */
 
 cuda_conv_choice cuda_conv_preference(void) {
+    static const struct {
+        const char *name;
+        cuda_conv_choice choice;
+    } choices[] = {{"cudnn", CUDA_CONV_CUDNN},
+                   {"own", CUDA_CONV_OWN},
+                   {"wide", CUDA_CONV_WIDE},
+                   {"narrow", CUDA_CONV_NARROW}};
     const char *preference = getenv("TUTTI_CONV");
-    if (preference && strcmp(preference, "cudnn") == 0) return CUDA_CONV_CUDNN;
-    return preference && strcmp(preference, "own") == 0 ? CUDA_CONV_OWN : CUDA_CONV_AUTO;
+    const size_t length = preference ? strcspn(preference, " ") : 0;
+    for (size_t i = 0; length && i < sizeof choices / sizeof *choices; i++)
+        if (strlen(choices[i].name) == length && memcmp(choices[i].name, preference, length) == 0)
+            return choices[i].choice;
+    return CUDA_CONV_AUTO;
 }
 
 /* Returns the description of a known bug of cuDNN that affects this convolution; NULL if there is none. */
@@ -289,6 +301,8 @@ static tu_status choose_direct(tu__selection *s, const cuda_convolution *c, conv
 
 /* Chooses a kernel that only models use; cuBLASLt's not for a stack, since its operands have other alignments. */
 static tu_status choose_of_models(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    TU_TRY(cuda_conv_wide_new(s, c, &d->wide));
+    if (d->wide) return TU_OK;
     if (!d->members.count) TU_TRY(cuda_conv_gemm_new(s, c, &d->gemm));
     return d->gemm ? TU_OK : cuda_conv_small_new(s, c, &d->small);
 }
@@ -298,7 +312,7 @@ static tu_status choose_implementation(tu__selection *s, const cuda_convolution 
     if (!c->residual) TU_TRY(cuda_conv_few_channels_new(s, c, &d->few));
     if (!c->residual && !d->few) TU_TRY(cuda_conv_f32_new(s, c, &d->f32));
     if (!d->few && !d->f32 && s->graph->is_frozen) TU_TRY(choose_of_models(s, c, d));
-    if (d->few || d->f32 || d->gemm || d->small) return TU_OK;
+    if (d->few || d->f32 || d->gemm || d->small || d->wide) return TU_OK;
     if (cuda_conv_preference() == CUDA_CONV_OWN) return choose_direct(s, c, d);
     if (c->bias || c->residual || c->relu)
         TU_TRY(choose_with_epilogue(s, c, d));
@@ -322,7 +336,11 @@ static tu__epilogue find_epilogue(tu__selection *s, const tu__node *node, const 
 /* Example: "conv2d+bias+relu (cudnn 41)". The suffix shows the implementation in kernel lists. */
 static const char *kernel_name(tu__selection *s, const conv_data *d, const char *name) {
     char text[80];
-    if (d->gemm)
+    char wide[32];
+    if (d->wide) {
+        cuda_conv_wide_describe(d->wide, wide);
+        snprintf(text, sizeof text, "%s (%s)", name, wide);
+    } else if (d->gemm)
         snprintf(text, sizeof text, "%s (cuBLASLt%s)", name,
                  cuda_conv_gemm_restores_nan(d->gemm) ? ", restores NaN" : "");
     else if (d->few || d->f32 || d->small || d->direct)
@@ -341,7 +359,7 @@ static size_t workspace_of(const conv_data *d) {
     if (d->gemm) return cuda_conv_gemm_workspace(d->gemm);
     if (d->few) return cuda_conv_few_channels_workspace(d->few);
     if (d->f32) return cuda_conv_f32_workspace(d->f32);
-    if (d->small) return 0;
+    if (d->small || d->wide) return 0;
     return d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
 }
 

@@ -1,5 +1,5 @@
 /* Shared declarations of the CUDA device's convolutions. conv.c chooses between conv_dnn.c (cuDNN), conv_gemm.c
- * (cuBLASLt) and handwritten kernels in conv_few_channels.c, conv_f32.c, conv_small.c and conv_direct.c. One structure describes the forward pass, the gradient
+ * (cuBLASLt) and handwritten kernels in conv_few_channels.c, conv_f32.c, conv_small.c, conv_wide.c and conv_direct.c. One structure describes the forward pass, the gradient
  * of x and the gradient of the filter; src/graph/ops/conv.c defines them. */
 #ifndef TU__DEVICE_CUDA_OPS_CONV_H
 #define TU__DEVICE_CUDA_OPS_CONV_H
@@ -28,11 +28,22 @@ typedef struct cuda_convolution {
     int64_t groups, x_channels, y_channels; /* channels per group */
 } cuda_convolution;
 
+/* Returns the number of pixels of y, in all images. */
+static inline int64_t cuda_conv_pixels(const cuda_convolution *c) {
+    return c->images * c->y_size[0] * c->y_size[1];
+}
+
 /* ---- conv.c ---- */
 
-typedef enum cuda_conv_choice { CUDA_CONV_AUTO, CUDA_CONV_CUDNN, CUDA_CONV_OWN } cuda_conv_choice;
+typedef enum cuda_conv_choice {
+    CUDA_CONV_AUTO,
+    CUDA_CONV_CUDNN,
+    CUDA_CONV_OWN,
+    CUDA_CONV_WIDE,  /* conv_wide.c wherever it is supported */
+    CUDA_CONV_NARROW /* conv_wide.c nowhere */
+} cuda_conv_choice;
 
-/* Reads TUTTI_CONV from the environment: "cudnn" or "own" forces one implementation, to compare them. */
+/* Reads TUTTI_CONV from the environment: "cudnn", "own", "wide" or "narrow", to compare implementations. */
 cuda_conv_choice cuda_conv_preference(void);
 
 /* ---- conv_dnn.c ---- */
@@ -72,9 +83,23 @@ typedef struct cuda_conv_small cuda_conv_small;
 /* Computes y in bf16 and f16, with bias, residual and relu, if there are too few results for the tiles of a library. Sets
  * *small to NULL for others. Allocated in s->arena. */
 tu_status cuda_conv_small_new(tu__selection *s, const cuda_convolution *c, cuda_conv_small **small);
+/* Estimate the seconds of this kernel, and of a library's that is followed by a pass over y. */
+double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors);
+double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors);
 /* True if the results fill the GPU with the tiles of a library. */
 bool cuda_conv_has_many_results(const cuda_convolution *c, int multiprocessors);
 tu_status cuda_conv_small_run(const tu__kernel *k, const cuda_conv_small *small);
+
+/* ---- conv_wide.c ---- */
+
+typedef struct cuda_conv_wide cuda_conv_wide;
+
+/* Computes y of models in bf16 and f16, with bias, residual and relu, on GPUs of compute capability 9.0, if that is expected to
+ * be the fastest. Sets *wide to NULL for others. Allocated in s->arena. */
+tu_status cuda_conv_wide_new(tu__selection *s, const cuda_convolution *c, cuda_conv_wide **wide);
+/* Writes the size of its tiles and the number of blocks that share their depth: "wide 128x64/4". */
+void cuda_conv_wide_describe(const cuda_conv_wide *wide, char text[32]);
+tu_status cuda_conv_wide_run(const tu__kernel *k, const cuda_conv_wide *wide);
 
 /* ---- conv_gemm.c ---- */
 

@@ -50,8 +50,9 @@ static bool is_supported(const cuda_convolution *c) {
 }
 
 static bool is_preferred(const cuda_device *device, const cuda_convolution *c) {
-    return cuda_conv_preference() == CUDA_CONV_AUTO && c->y_channels > SMALL_CHANNELS &&
-           cuda_conv_has_many_results(c, device->multiprocessors);
+    const cuda_conv_choice preference = cuda_conv_preference();
+    return (preference == CUDA_CONV_AUTO || preference == CUDA_CONV_NARROW) &&
+           c->y_channels > SMALL_CHANNELS && cuda_conv_has_many_results(c, device->multiprocessors);
 }
 
 static bool is_finite_constant(const tu__selection *s, tu__edge value) {

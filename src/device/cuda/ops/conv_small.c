@@ -18,6 +18,7 @@ enum {
     THREADS = 256,
     PAD = 4,
     LIBRARY_TILE = 128,
+    H200_MULTIPROCESSORS = 132,
     MIN_CAPABILITY = 90, /* clusters */
     MAX_SPLITS = 8       /* blocks of a cluster that every GPU with clusters supports */
 };
@@ -33,10 +34,6 @@ static int64_t divide_up(int64_t n, int64_t d) {
     return (n + d - 1) / d;
 }
 
-static int64_t pixels_of(const cuda_convolution *c) {
-    return c->images * c->y_size[0] * c->y_size[1];
-}
-
 /* ---- Supported convolutions ---- */
 
 /* True if all element counts and padded coordinates fit into an int. */
@@ -47,7 +44,7 @@ static bool fits_int(const cuda_convolution *c) {
         if (c->x_size[i] > axis || c->y_size[i] > axis || w->stride[i] > axis || w->pad[2 * i] > axis ||
             w->size[i] * w->dilation[i] > axis)
             return false;
-    return c->images <= limit / (c->x_size[0] * c->x_size[1]) && pixels_of(c) <= limit &&
+    return c->images <= limit / (c->x_size[0] * c->x_size[1]) && cuda_conv_pixels(c) <= limit &&
            c->y_channels <= axis && w->size[0] * w->size[1] * c->x_channels <= limit;
 }
 
@@ -58,19 +55,37 @@ static bool is_supported(const cuda_convolution *c, int capability) {
 }
 
 bool cuda_conv_has_many_results(const cuda_convolution *c, int multiprocessors) {
-    return divide_up(pixels_of(c), LIBRARY_TILE) * divide_up(c->y_channels, LIBRARY_TILE) >= multiprocessors;
+    return divide_up(cuda_conv_pixels(c), LIBRARY_TILE) * divide_up(c->y_channels, LIBRARY_TILE) >=
+           multiprocessors;
 }
 
-/* Seconds of our kernel, and of a library's with a pass over its result for the epilogue, on an H200. */
-static bool is_limited_by_memory(const cuda_convolution *c) {
-    const double our_flops = 2e14, our_bandwidth = 2.7e12, flops = 4.5e14, bandwidth = 3.5e12;
+/* What a convolution computes and moves. */
+typedef struct traffic {
+    double flops, x, y, residual; /* bytes */
+    double pass;                  /* bytes of a pass over y for bias, residual and relu */
+} traffic;
+
+static traffic traffic_of(const cuda_convolution *c) {
     const double taps = (double)(c->windows.size[0] * c->windows.size[1]);
-    const double x = 2.0 * (double)(c->images * c->x_size[0] * c->x_size[1] * c->x_channels),
-                 y = 2.0 * (double)(pixels_of(c) * c->y_channels), residual = c->residual ? y : 0;
-    const double work = taps * (double)c->x_channels * y;
-    const double pass = c->bias || c->residual || c->relu ? 2 * y + residual : 0;
-    const double ours = fmax(work / our_flops, (x + y + residual) / our_bandwidth);
-    return ours < fmax(work / flops, (x + y) / bandwidth) + pass / bandwidth;
+    traffic t = {.x = 2.0 * (double)(c->images * c->x_size[0] * c->x_size[1] * c->x_channels),
+                 .y = 2.0 * (double)(cuda_conv_pixels(c) * c->y_channels)};
+    t.residual = c->residual ? t.y : 0;
+    t.flops = taps * (double)c->x_channels * t.y;
+    t.pass = c->bias || c->residual || c->relu ? 2 * t.y + t.residual : 0;
+    return t;
+}
+
+/* Seconds without the start of a kernel: of an H200, or of a GPU with fewer multiprocessors. */
+static double seconds_of_library(const traffic *t, int multiprocessors) {
+    const double flops = 4.5e14 / H200_MULTIPROCESSORS * multiprocessors, bandwidth = 3.5e12;
+    return fmax(t->flops / flops, (t->x + t->y) / bandwidth) + t->pass / bandwidth;
+}
+
+static bool is_limited_by_memory(const cuda_convolution *c) {
+    const double flops = 2e14, bandwidth = 2.7e12;
+    const traffic t = traffic_of(c);
+    return fmax(t.flops / flops, (t.x + t.y + t.residual) / bandwidth) <
+           seconds_of_library(&t, H200_MULTIPROCESSORS);
 }
 
 /* ---- Grid ---- */
@@ -82,7 +97,7 @@ typedef struct division {
 /* Estimates the time in units of what a 64 by 64 by 64 step takes, by the steps of the busiest multiprocessor. */
 static double estimate(const cuda_convolution *c, const conv_small_args *a, division d, int multiprocessors) {
     const double cluster = 3;
-    int64_t tiles = divide_up(pixels_of(c), ROWS) * (c->y_channels / d.columns);
+    int64_t tiles = divide_up(cuda_conv_pixels(c), ROWS) * (c->y_channels / d.columns);
     int64_t blocks = divide_up(tiles * d.splits, multiprocessors), steps = divide_up(a->steps, d.splits);
     return (double)(blocks * steps * (ROWS + d.columns)) / (ROWS + 64) + (d.splits > 1 ? cluster : 0);
 }
@@ -110,10 +125,30 @@ static unsigned shared_bytes(int64_t steps, division d) {
     return (unsigned)(stages > sums ? stages : sums);
 }
 
+/* ---- Estimates for conv_wide.c: seconds on an H200 ---- */
+
+double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors) {
+    const double start = 3.5e-6, step = 5.5e-7,
+                 bandwidth = 1.6e12; /* fitted to resnet50 with 1 and 8 images */
+    const conv_small_args a = {.steps =
+                                   (int)(c->windows.size[0] * c->windows.size[1] * c->x_channels / DEPTH)};
+    const division d = choose_division(c, &a, multiprocessors);
+    const traffic t = traffic_of(c);
+    return start + fmax(step * estimate(c, &a, d, multiprocessors), (t.x + t.y + t.residual) / bandwidth);
+}
+
+double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors) {
+    const double start = 8e-6; /* of two kernels, one after the other */
+    const traffic t = traffic_of(c);
+    return start + seconds_of_library(&t, multiprocessors);
+}
+
+/* ---- Creating and running ---- */
+
 static conv_small_args args_of(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     conv_small_args a = {.relu = c->relu,
-                         .rows = (int)pixels_of(c),
+                         .rows = (int)cuda_conv_pixels(c),
                          .columns = (int)c->y_channels,
                          .filter_is_constant = c->filter_is_constant,
                          .steps = (int)(w->size[0] * w->size[1] * c->x_channels / DEPTH),
@@ -144,7 +179,7 @@ tu_status cuda_conv_small_new(tu__selection *s, const cuda_convolution *c, cuda_
     created->args = args_of(c);
     created->bias = c->bias, created->residual = c->residual;
     const division d = choose_division(c, &created->args, device->multiprocessors);
-    int64_t tiles = divide_up(pixels_of(c), ROWS) * (c->y_channels / d.columns);
+    int64_t tiles = divide_up(cuda_conv_pixels(c), ROWS) * (c->y_channels / d.columns);
     created->grid = (cuda_grid){.blocks = {(unsigned)tiles, (unsigned)d.splits},
                                 .threads = THREADS,
                                 .shared = shared_bytes(created->args.steps, d)};

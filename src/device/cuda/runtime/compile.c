@@ -81,8 +81,17 @@ static void digest_text(tu__sha256 *hash, const char *text, int depth) {
     }
 }
 
-static void write_options(const cuda_device *device, char architecture[40]) {
-    snprintf(architecture, 40, "--gpu-architecture=sm_%d", device->capability);
+/* Kernel files with instructions of one GPU generation, which NVRTC only accepts for that generation: sm_90a, not sm_90. */
+static bool needs_exact_generation(const cuda_function *f) {
+    static const char *const units[] = {"conv_wide"};
+    for (size_t i = 0; f->unit && i < sizeof units / sizeof *units; i++)
+        if (strcmp(f->unit, units[i]) == 0) return true;
+    return false;
+}
+
+static void write_architecture(const cuda_device *device, const cuda_function *f, char architecture[40]) {
+    snprintf(architecture, 40, "--gpu-architecture=sm_%d%s", device->capability,
+             needs_exact_generation(f) ? "a" : "");
 }
 
 /* Generated fused kernels are compiled without fused multiply-add, so that they round after every operation as
@@ -97,7 +106,7 @@ static void compute_key(const cuda_device *device, const cuda_function *f, const
     tu__sha256 hash;
     unsigned char digest[TU__SHA256_BYTES];
     char options[40], compiler[24];
-    write_options(device, options);
+    write_architecture(device, f, options);
     snprintf(compiler, sizeof compiler, "%s", cuda_library_version(CUDA_nvrtc));
     tu__sha256_init(&hash);
     tu__sha256_update(&hash, options, strlen(options) + 1);
@@ -194,7 +203,7 @@ static tu_status copy_cubin(nvrtcProgram program, instance *i) {
 
 static tu_status compile_program(nvrtcProgram program, instance *i) {
     char architecture[40];
-    write_options(i->device, architecture);
+    write_architecture(i->device, i->function, architecture);
     const char *const options[] = {architecture, "--std=c++17", "--device-as-default-execution-space",
                                    rounding_option(i->function)};
     if (!i->function->source) NVRTC_TRY(nvrtcAddNameExpression, program, i->function->expression);
