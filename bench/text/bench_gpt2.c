@@ -93,9 +93,8 @@ static void run_steps(const job *j, int64_t steps, bool same_batch) {
 
 int main(int argc, char **argv) {
     if (argc < 2) {
-        fprintf(stderr,
-                "usage: bench_gpt2 FOLDER [NETWORK DEVICE PRECISION BATCH CONTEXT STEPS TIMED_STEPS "
-                "WARMUP]\n");
+        fprintf(stderr, "usage: bench_gpt2 FOLDER [NETWORK DEVICE PRECISION BATCH CONTEXT STEPS TIMED_STEPS "
+                        "WARMUP]\n");
         return 2;
     }
     job j = {.folder = argv[1],

@@ -1,7 +1,7 @@
 /* Lowering rules of convolutions. They use cuDNN (conv_dnn.c) if it has an engine, handwritten kernels for first layers
- * (conv_few_channels.c), for f32 without tf32 (conv_f32.c) and for models that compute few samples (conv_small.c) or many
- * (conv_wide.c), cuBLASLt for 1x1 convolutions of models that compute many (conv_gemm.c), and plain kernels (conv_direct.c) for everything else, including
- * cases that cuDNN computes wrong (cudnn_known_bugs.def).
+ * (conv_few_channels.c), for f32 without tf32 (conv_f32.c) and for models that compute few samples (conv_small.c), cuBLASLt for
+ * 1x1 convolutions of models that compute many (conv_gemm.c), and plain kernels (conv_direct.c) for everything else, including
+ * cases that cuDNN computes wrong (cudnn_known_bugs.def). On request conv_wide.c computes those of models.
  *
  * A bias and a relu that follow can be fused into cuDNN's graph, in models also a residual between them. There are two reasons not to use such an engine.
  * First, it need not propagate NaN: many relu implementations turn NaN into 0, so a step with non-finite values would
@@ -259,10 +259,7 @@ cuda_conv_choice cuda_conv_preference(void) {
     static const struct {
         const char *name;
         cuda_conv_choice choice;
-    } choices[] = {{"cudnn", CUDA_CONV_CUDNN},
-                   {"own", CUDA_CONV_OWN},
-                   {"wide", CUDA_CONV_WIDE},
-                   {"narrow", CUDA_CONV_NARROW}};
+    } choices[] = {{"cudnn", CUDA_CONV_CUDNN}, {"own", CUDA_CONV_OWN}, {"wide", CUDA_CONV_WIDE}};
     const char *preference = getenv("TUTTI_CONV");
     const size_t length = preference ? strcspn(preference, " ") : 0;
     for (size_t i = 0; length && i < sizeof choices / sizeof *choices; i++)

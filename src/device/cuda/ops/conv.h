@@ -39,11 +39,10 @@ typedef enum cuda_conv_choice {
     CUDA_CONV_AUTO,
     CUDA_CONV_CUDNN,
     CUDA_CONV_OWN,
-    CUDA_CONV_WIDE,  /* conv_wide.c wherever it is supported */
-    CUDA_CONV_NARROW /* conv_wide.c nowhere */
+    CUDA_CONV_WIDE /* also conv_wide.c, which is not used otherwise */
 } cuda_conv_choice;
 
-/* Reads TUTTI_CONV from the environment: "cudnn", "own", "wide" or "narrow", to compare implementations. */
+/* Reads TUTTI_CONV from the environment: "cudnn", "own" or "wide", to compare implementations. */
 cuda_conv_choice cuda_conv_preference(void);
 
 /* ---- conv_dnn.c ---- */
@@ -83,7 +82,7 @@ typedef struct cuda_conv_small cuda_conv_small;
 /* Computes y in bf16 and f16, with bias, residual and relu, if there are too few results for the tiles of a library. Sets
  * *small to NULL for others. Allocated in s->arena. */
 tu_status cuda_conv_small_new(tu__selection *s, const cuda_convolution *c, cuda_conv_small **small);
-/* Estimate the seconds of this kernel, and of a library's that is followed by a pass over y. */
+/* Estimate the seconds of this kernel, and of a library's, with what follows it; the latter for many results. */
 double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors);
 double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors);
 /* True if the results fill the GPU with the tiles of a library. */
@@ -94,8 +93,8 @@ tu_status cuda_conv_small_run(const tu__kernel *k, const cuda_conv_small *small)
 
 typedef struct cuda_conv_wide cuda_conv_wide;
 
-/* Computes y of models in bf16 and f16, with bias, residual and relu, on GPUs of compute capability 9.0, if that is expected to
- * be the fastest. Sets *wide to NULL for others. Allocated in s->arena. */
+/* Computes y of models in bf16 and f16, with bias, residual and relu, on GPUs of compute capability 9.0, if TUTTI_CONV asks for it
+ * and it is expected to be the fastest. Sets *wide to NULL for others. Allocated in s->arena. */
 tu_status cuda_conv_wide_new(tu__selection *s, const cuda_convolution *c, cuda_conv_wide **wide);
 /* Writes the size of its tiles and the number of blocks that share their depth: "wide 128x64/4". */
 void cuda_conv_wide_describe(const cuda_conv_wide *wide, char text[32]);
@@ -104,6 +103,9 @@ tu_status cuda_conv_wide_run(const tu__kernel *k, const cuda_conv_wide *wide);
 /* ---- conv_gemm.c ---- */
 
 typedef struct cuda_conv_gemm cuda_conv_gemm;
+
+/* True if y is the product of x and the filter: 1x1, without strides and padding. */
+bool cuda_conv_is_product(const cuda_convolution *c);
 
 /* Computes y of 1x1 convolutions of models in bf16 and f16, with bias, residual and relu, if there are many results. Sets
  * *created to NULL for others. Allocated in s->arena, but has a plan of a library. */

@@ -36,7 +36,7 @@ struct cuda_conv_gemm {
 
 /* ---- Choosing ---- */
 
-static bool is_product(const cuda_convolution *c) {
+bool cuda_conv_is_product(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     for (int i = 0; i < 2; i++)
         if (w->size[i] != 1 || w->stride[i] != 1 || w->pad[2 * i] || w->pad[2 * i + 1]) return false;
@@ -44,15 +44,15 @@ static bool is_product(const cuda_convolution *c) {
 }
 
 static bool is_supported(const cuda_convolution *c) {
-    return is_product(c) && (c->dtype == TU_BF16 || c->dtype == TU_F16) && c->x_channels % VECTOR == 0 &&
-           c->y_channels % VECTOR == 0 && c->x_channels <= INT32_MAX &&
+    return cuda_conv_is_product(c) && (c->dtype == TU_BF16 || c->dtype == TU_F16) &&
+           c->x_channels % VECTOR == 0 && c->y_channels % VECTOR == 0 && c->x_channels <= INT32_MAX &&
            c->y_channels <= INT32_MAX / NOTE_ROWS;
 }
 
 static bool is_preferred(const cuda_device *device, const cuda_convolution *c) {
     const cuda_conv_choice preference = cuda_conv_preference();
-    return (preference == CUDA_CONV_AUTO || preference == CUDA_CONV_NARROW) &&
-           c->y_channels > SMALL_CHANNELS && cuda_conv_has_many_results(c, device->multiprocessors);
+    return (preference == CUDA_CONV_AUTO || preference == CUDA_CONV_WIDE) && c->y_channels > SMALL_CHANNELS &&
+           cuda_conv_has_many_results(c, device->multiprocessors);
 }
 
 static bool is_finite_constant(const tu__selection *s, tu__edge value) {

@@ -75,17 +75,13 @@ static traffic traffic_of(const cuda_convolution *c) {
     return t;
 }
 
-/* Seconds without the start of a kernel: of an H200, or of a GPU with fewer multiprocessors. */
-static double seconds_of_library(const traffic *t, int multiprocessors) {
-    const double flops = 4.5e14 / H200_MULTIPROCESSORS * multiprocessors, bandwidth = 3.5e12;
-    return fmax(t->flops / flops, (t->x + t->y) / bandwidth) + t->pass / bandwidth;
-}
-
+/* True if the memory limits our kernel, and it is estimated to take less time than a library's and a pass: on an H200, without
+ * the start of a kernel. */
 static bool is_limited_by_memory(const cuda_convolution *c) {
-    const double flops = 2e14, bandwidth = 2.7e12;
+    const double our_flops = 2e14, our_bandwidth = 2.7e12, flops = 4.5e14, bandwidth = 3.5e12;
     const traffic t = traffic_of(c);
-    return fmax(t.flops / flops, (t.x + t.y + t.residual) / bandwidth) <
-           seconds_of_library(&t, H200_MULTIPROCESSORS);
+    const double ours = fmax(t.flops / our_flops, (t.x + t.y + t.residual) / our_bandwidth);
+    return ours < fmax(t.flops / flops, (t.x + t.y) / bandwidth) + t.pass / bandwidth;
 }
 
 /* ---- Grid ---- */
@@ -125,11 +121,11 @@ static unsigned shared_bytes(int64_t steps, division d) {
     return (unsigned)(stages > sums ? stages : sums);
 }
 
-/* ---- Estimates for conv_wide.c: seconds on an H200 ---- */
+/* ---- Estimates for conv_wide.c: seconds, fitted to resnet50 on an H200 ---- */
 
+/* With 1 and 8 images. */
 double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors) {
-    const double start = 3.5e-6, step = 5.5e-7,
-                 bandwidth = 1.6e12; /* fitted to resnet50 with 1 and 8 images */
+    const double start = 3.5e-6, step = 5.5e-7, bandwidth = 1.6e12;
     const conv_small_args a = {.steps =
                                    (int)(c->windows.size[0] * c->windows.size[1] * c->x_channels / DEPTH)};
     const division d = choose_division(c, &a, multiprocessors);
@@ -137,10 +133,16 @@ double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors) {
     return start + fmax(step * estimate(c, &a, d, multiprocessors), (t.x + t.y + t.residual) / bandwidth);
 }
 
+/* A product of cuBLASLt has bias, residual and relu in its epilogue; other convolutions need a pass over their result. */
 double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors) {
-    const double start = 8e-6; /* of two kernels, one after the other */
+    const double size = (double)multiprocessors / H200_MULTIPROCESSORS;
+    const double product_start = 6e-6, product_flops = 1.7e15 * size, product_bandwidth = 4e12;
+    const double start = 1.25e-5, flops = 9.8e14 * size,
+                 bandwidth = 2.6e12; /* of two kernels, one after the other */
     const traffic t = traffic_of(c);
-    return start + seconds_of_library(&t, multiprocessors);
+    if (cuda_conv_is_product(c))
+        return product_start + (t.x + t.y + t.residual) / product_bandwidth + t.flops / product_flops;
+    return start + fmax(t.flops / flops, (t.x + t.y) / bandwidth) + t.pass / bandwidth;
 }
 
 /* ---- Creating and running ---- */
