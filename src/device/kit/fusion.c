@@ -219,11 +219,13 @@ static void try_add_sum(tu__cluster *c, uint32_t member, const tu__node *node) {
     if (!sum_form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
     bool splits_rows = false;
     tu__sum_kind kind = c->s->selector->sum_kind_of(c, c->members[member]->outputs[0].dtype, f, &splits_rows);
-    int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner;
-    if (kind == TU__NO_SUMS || (c->sum_count && (kind != c->sums || row != c->sum_row))) return;
+    int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner, groups = kind == TU__ROW_SUMS ? 1 : f.outer;
+    bool is_alike = kind == c->sums && row == c->sum_row && groups == c->sum_groups;
+    if (kind == TU__NO_SUMS || (c->sum_count && !is_alike)) return;
     c->sums = kind;
     c->splits_rows = splits_rows;
     c->sum_row = row;
+    c->sum_groups = groups;
     c->sum_nodes[c->sum_count] = node;
     c->sum_members[c->sum_count++] = member;
 }
@@ -388,7 +390,10 @@ static bool needs_buffer(const tu__selection *s, const tu__node *node) {
     const tu__plan_value *v = tu__plan_value_of((tu__selection *)s, (tu__edge){node->id, 0});
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (!(reader->op->traits & (TU__POINTWISE | TU__VIEW)) && reader->op->code != TU__OP_BROADCAST)
+        bool is_view = reader->op->traits & TU__VIEW;
+        if (is_view && s->graph->members && needs_buffer(s, reader))
+            return true; /* images or filters of a stack */
+        if (!(reader->op->traits & TU__POINTWISE) && !is_view && reader->op->code != TU__OP_BROADCAST)
             return true;
     }
     return v->exported;

@@ -111,7 +111,7 @@ void tu__mark_done(tu__selection *s, const tu__node *node);
 /* ---- The interface of a device that fuses ---- */
 
 /* Sums that can be fused at the end of a cluster, whose space is viewed as [rows, row]: over the rows, or along each
- * row. */
+ * row. In a stack the rows have a group for each network, and are summed per group: [groups, rows, row]. */
 typedef enum tu__sum_kind { TU__NO_SUMS, TU__COLUMN_SUMS, TU__ROW_SUMS } tu__sum_kind;
 
 /* The sizes before, of and after the axes that a sum reduces. */

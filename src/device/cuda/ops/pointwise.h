@@ -27,7 +27,7 @@ struct cuda_subkernel {
     const double *numbers;
     const fast_divmod *axes;
     tu__sum_kind sums;
-    int64_t rows, row; /* shape of the space if it is summed */
+    int64_t groups, rows, row; /* shape of the space if it is summed; groups: of column sums, else 1 */
     uint32_t sum_count;
     cuda_sum sum[TU__MAX_SUMS];
 };

@@ -323,7 +323,8 @@ static tu_status list_sums(writer *w) {
     cuda_subkernel *subkernel = w->subkernel;
     subkernel->sums = c->sums;
     subkernel->row = c->sum_row;
-    subkernel->rows = c->sum_count ? w->elements / c->sum_row : 0;
+    subkernel->groups = c->sum_count ? c->sum_groups : 1;
+    subkernel->rows = c->sum_count ? w->elements / c->sum_row / c->sum_groups : 0;
     for (uint32_t i = 0; i < c->sum_count; i++) {
         const tu__node *node = c->sum_nodes[i];
         int64_t results = tu_shape_elements(node->outputs[0].shape);
