@@ -12,9 +12,12 @@
  * are a separate pointwise kernel (pointwise.c). cuBLASLt could fuse both, given y > 0 as a bit mask, but those
  * products lose more time than the fusion saves: an mlp step became 7 to 50% slower, with 128 to 32,768 samples in
  * tf32 and bf16.
+ *
+ * In a stack, a product that computes the gradient of weights may also update them (product_update.c).
  */
 #include "device/cuda/ops/gemm.h"
 #include "device/cuda/ops/ops.h"
+#include "device/cuda/ops/product_update.h"
 #include "device/kit/epilogue.h"
 
 #include "device/cuda/kernels/gemm_args.h"
@@ -322,6 +325,18 @@ static void count_work(tu__kernel *k, const tu__node *node) {
     const tu_type in[2] = {type_of(k->owner, node->inputs[0]), type_of(k->owner, node->inputs[1])};
     k->flops = node->op->flops(node, in);
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
+}
+
+/* A product with an epilogue computes more than one node. */
+tu_status cuda_fuse_into_product(tu__kernel *k, tu__cluster *c, tu__edge operand, bool *fused) {
+    matmul_data *d = k->data;
+    *fused = k->run == run_cublas && k->node_count == 1 && d->launches == 1 &&
+             cuda_product_update_fits(k->owner, &d->gemm, c);
+    if (!*fused) return TU_OK;
+    const cuda_gemm gemm = d->gemm;
+    cuda_gemm_plan_free(d->plan);
+    k->release = NULL;
+    return cuda_product_update_plan(k, c, operand, &gemm);
 }
 
 tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {

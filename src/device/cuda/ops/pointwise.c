@@ -81,7 +81,7 @@ static void skip_if_empty(unsigned char **end, uint32_t count, size_t size) {
     if (count == 0) *end += size;
 }
 
-static void write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *end) {
+void cuda_write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *end) {
     for (uint32_t i = 0; i < p->address_count; i++) {
         void *address = k->in ? address_of(k, p->address[i]) : NULL;
         append_bytes(&end, &address, sizeof address);
@@ -382,7 +382,7 @@ static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
     _Alignas(16) unsigned char arguments[MAX_PARAMETERS];
     sum_tail t;
     memcpy(arguments, l->arguments, l->bytes);
-    write_arguments(k, p, arguments);
+    cuda_write_arguments(k, p, arguments);
     memcpy(&t, arguments + l->tail, sizeof t);
     t.partial = k->workspace;
     for (uint32_t i = 0; i < p->sum_count; i++) t.out[i] = k->out[p->sum[i].out];
@@ -464,7 +464,7 @@ static uint32_t count_fitting(const cuda_subkernel *subkernels, uint32_t count) 
 
 tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *subkernel) {
     k->flops += (int64_t)(c->member_count + c->sum_count) * tu_shape_elements(c->space);
-    return cuda_write_program(k, c, subkernel);
+    return cuda_write_program(k, c, NULL, subkernel);
 }
 
 tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *data) {
@@ -487,7 +487,7 @@ static tu_status run_without_sums(const tu__kernel *k, const launch_plan *l) {
     _Alignas(16) unsigned char arguments[MAX_PARAMETERS];
     memcpy(arguments, l->arguments, l->bytes);
     for (uint32_t p = 0; p < l->count; p++)
-        write_arguments(k, &l->subkernels[p], arguments + (l->count > 1 ? l->offsets[p] : 0));
+        cuda_write_arguments(k, &l->subkernels[p], arguments + (l->count > 1 ? l->offsets[p] : 0));
     return cuda_launch(k, l->function, l->grid, arguments);
 }
 

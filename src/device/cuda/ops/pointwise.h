@@ -34,8 +34,12 @@ struct cuda_subkernel {
 
 enum { CUDA_WRITE = 1 << 20 };
 
-/* pointwise_text.c: writes the subkernel and adds the kernel's reads and writes. */
-tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subkernel);
+/* pointwise_text.c: writes the subkernel and adds the kernel's reads and writes. `product`: an f32 operand of the space's shape
+ * that the kernel computes and passes to the program; NULL: none. */
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, const tu__edge *product,
+                             cuda_subkernel *subkernel);
+/* pointwise.c: writes the structure of a subkernel. Without addresses if the kernel is not bound. */
+void cuda_write_arguments(const tu__kernel *k, const cuda_subkernel *subkernel, unsigned char *arguments);
 
 /* Returns the size of the subkernel's structure. */
 static inline size_t cuda_subkernel_size(const cuda_subkernel *p) {
