@@ -1,14 +1,11 @@
-/* A product of f32 rounded to tf32 whose result is not stored, but passed to a fused program (ops/product_update.c):
+/* Products of f32 rounded to tf32, for stacks: a tile of a b by a block, and a kernel whose result is not stored, but passed to
+ * a fused program (ops/product_update.c):
  *
  *     update(a^T b)        a [k, m], b [k, n]: the gradient of weights [m, n], from k samples
  *
- * A block computes a tile of 128 x 128. Its eight warps have 64 x 32 each. Three stages of 32 rows of a and b are in shared
- * memory, so that two are on their way while one is multiplied. A row is 8 words longer than the tile: then the lanes of a warp
- * read 32 different banks. The tile is passed on through shared memory too, so that a warp accesses rows of 512
- * bytes of the values that the program reads and writes. These are many times larger than a and b, which other blocks have
- * brought into the L2 cache: at the beginning each block asks for its part of them.
- *
- * A sum has the order of k. Needs compute capability 8.0.
+ * A block of eight warps has a few stages of 32 columns of a and 32 rows of b in shared memory: all but one are on their way
+ * while that one is multiplied. Whichever axis is contiguous in memory is contiguous in shared memory, in rows whose lengths let
+ * the lanes of a warp read from different banks. A sum has the order of k. Needs compute capability 8.0.
  */
 #ifndef TU_PRODUCT
 #define TU_PRODUCT
@@ -17,17 +14,7 @@
 #include "mma.cuh"
 #include "product_args.h"
 
-enum {
-    TILE = 128,
-    DEPTH = 32, /* rows of a and b per stage */
-    STAGES = 3,
-    PITCH = TILE + 8,
-    THREADS = 256,
-    WORDS_PER_ROW = TILE / 4, /* of 16 bytes */
-    ROW_TILES = 4,            /* of 16 rows, per warp */
-    COLUMN_TILES = 4,         /* of 8 columns */
-    ROWS_AT_ONCE = 4          /* that a warp updates: loads in flight */
-};
+enum { DEPTH = 32 /* of a stage */, THREADS = 256, WARPS = THREADS / 32 };
 
 __device__ inline void prefetch_l2(const void *address) {
 #ifndef TU_EMULATED
@@ -37,108 +24,179 @@ __device__ inline void prefetch_l2(const void *address) {
 #endif
 }
 
-/* Starts to copy 32 rows of a matrix [k, columns] from `first_row` on, with zeros past its ends. */
-__device__ inline void fetch_rows(const float *matrix, i64 row_stride, int first_row, int k, int first_column,
-                                  int columns, u32 *to) {
+/* Starts to copy ROWS x COLUMNS elements of a matrix from [row, column] on to rows of PITCH words, with zeros past [rows,
+ * columns]. Rows of the matrix, and `columns`, are multiples of 16 bytes. */
+template <int ROWS, int COLUMNS, int PITCH>
+__device__ inline void fetch_box(const float *matrix, i64 row_stride, int row, int rows, int column, int columns, u32 *to) {
+    enum { WORDS = COLUMNS / 4 };
 #pragma unroll
-    for (int i = threadIdx.x; i < DEPTH * WORDS_PER_ROW; i += THREADS) {
-        int row = i / WORDS_PER_ROW, column = first_column + i % WORDS_PER_ROW * 4;
-        bool inside = first_row + row < k && column < columns;
-        const float *from = inside ? matrix + (first_row + row) * row_stride + column : matrix;
-        copy_async<16>(to + row * PITCH + i % WORDS_PER_ROW * 4, from, inside);
+    for (int i = threadIdx.x; i < ROWS * WORDS; i += THREADS) {
+        int r = i / WORDS, c = i % WORDS * 4;
+        bool inside = row + r < rows && column + c < columns;
+        copy_async<16>(to + r * PITCH + c, inside ? matrix + (row + r) * row_stride + column + c : matrix, inside);
     }
 }
 
-typedef float warp_tile[ROW_TILES][COLUMN_TILES][4];
+/* ---- Operands in shared memory ---- */
 
-/* Adds the product of a stage. `a` and `b`: at the warp's first row and column. */
-__device__ inline void add_stage(const u32 *a, const u32 *b, warp_tile &sum) {
-    int group = threadIdx.x % 32 / 4, word = threadIdx.x % 4;
+/* SIZE rows of a, or columns of b, of a stage. ALONG: they are contiguous, [DEPTH, SIZE]; else [SIZE, DEPTH]. */
+template <int SIZE, bool ALONG> struct operand {
+    enum { PITCH = ALONG ? SIZE + 8 : DEPTH + 4, WORDS = (ALONG ? DEPTH : SIZE) * PITCH };
+    static __device__ inline void fetch(const float *matrix, i64 row_stride, int depth, int k, int first, int size, u32 *to) {
+        if constexpr (ALONG)
+            fetch_box<DEPTH, SIZE, PITCH>(matrix, row_stride, depth, k, first, size, to);
+        else
+            fetch_box<SIZE, DEPTH, PITCH>(matrix, row_stride, first, size, depth, k, to);
+    }
+    /* Loads the tile of 16 rows of a from `first` on, at a depth. */
+    static __device__ inline void load_rows(u32 (&a)[4], const u32 *words, int first, int depth) {
+        int lane = threadIdx.x & 31;
+        if constexpr (ALONG) {
+            const u32 *from = words + (depth + lane % 4) * PITCH + first + lane / 4;
 #pragma unroll
-    for (int step = 0; step < DEPTH; step += 8) {
-        const u32 *a_row = a + (step + word) * PITCH + group, *b_row = b + (step + word) * PITCH + group;
-        u32 x[ROW_TILES][4], y[COLUMN_TILES][2];
+            for (int i = 0; i < 4; i++) a[i] = from[i / 2 * 4 * PITCH + i % 2 * 8];
+        } else {
+            mma_load_matrices(a, words + (first + lane % 16) * PITCH + depth + lane / 16 * 4);
+        }
+        round(a);
+    }
+    /* Loads two tiles of 8 columns of b. */
+    static __device__ inline void load_columns(u32 (&b)[2][2], const u32 *words, int first, int depth) {
+        int lane = threadIdx.x & 31;
+        u32 all[4];
+        if constexpr (ALONG) {
+            const u32 *from = words + (depth + lane % 4) * PITCH + first + lane / 4;
 #pragma unroll
-        for (int t = 0; t < ROW_TILES; t++)
+            for (int i = 0; i < 4; i++) all[i] = from[i % 2 * 4 * PITCH + i / 2 * 8];
+        } else {
+            mma_load_matrices(all, words + (first + lane % 8 + lane / 16 * 8) * PITCH + depth + lane / 8 % 2 * 4);
+        }
+        round(all);
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[t][i] = tf32_bits(__uint_as_float(a_row[i / 2 * 4 * PITCH + 16 * t + i % 2 * 8]));
+        for (int i = 0; i < 4; i++) b[i / 2][i % 2] = all[i];
+    }
+    static __device__ inline void round(u32 (&words)[4]) {
 #pragma unroll
-        for (int t = 0; t < COLUMN_TILES; t++)
+        for (int i = 0; i < 4; i++) words[i] = tf32_bits(__uint_as_float(words[i]));
+    }
+};
+
+/* ---- A tile of the product ---- */
+
+/* ROWS x COLUMNS by a block, whose warps are in WARP_ROWS rows. A_ALONG: a is [k, m]; else [m, k]. B_ALONG: b is [k, n];
+ * else [n, k]. */
+template <int ROWS, int COLUMNS, int WARP_ROWS, int STAGES, bool A_ALONG, bool B_ALONG> struct block_product {
+    typedef operand<ROWS, A_ALONG> rows;
+    typedef operand<COLUMNS, B_ALONG> columns;
+    enum {
+        ROW_TILES = ROWS / WARP_ROWS / 16,                 /* per warp */
+        COLUMN_TILES = COLUMNS / (WARPS / WARP_ROWS) / 8,
+        STAGE = rows::WORDS + columns::WORDS
+    };
+    typedef float sums[ROW_TILES][COLUMN_TILES][4];
+
+    /* The warp's first row and column in the tile. */
+    static __device__ inline int warp_row() { return threadIdx.x / 32 / (WARPS / WARP_ROWS) * 16 * ROW_TILES; }
+    static __device__ inline int warp_column() { return threadIdx.x / 32 % (WARPS / WARP_ROWS) * 8 * COLUMN_TILES; }
+
+    static __device__ inline void add_stage(const u32 *a, const u32 *b, sums &sum) {
 #pragma unroll
-            for (int i = 0; i < 2; i++) y[t][i] = tf32_bits(__uint_as_float(b_row[i * 4 * PITCH + 8 * t]));
+        for (int depth = 0; depth < DEPTH; depth += 8) {
+            u32 x[ROW_TILES][4], y[COLUMN_TILES / 2][2][2];
+#pragma unroll
+            for (int r = 0; r < ROW_TILES; r++) rows::load_rows(x[r], a, warp_row() + 16 * r, depth);
+#pragma unroll
+            for (int c = 0; c < COLUMN_TILES / 2; c++) columns::load_columns(y[c], b, warp_column() + 16 * c, depth);
+#pragma unroll
+            for (int r = 0; r < ROW_TILES; r++)
+#pragma unroll
+                for (int c = 0; c < COLUMN_TILES; c++) mma<f32>(sum[r][c], x[r], y[c / 2][c % 2]);
+        }
+    }
+
+    /* At the end all threads have used `shared`, of STAGES * STAGE words. */
+    static __device__ inline void run(const product_args &p, int first_row, int first_column, u32 *shared, sums &sum) {
+        const float *a = p.a + (i64)blockIdx.z * p.a_batch_stride, *b = p.b + (i64)blockIdx.z * p.b_batch_stride;
+        auto fetch = [&](int stage) {
+            u32 *to = shared + stage % STAGES * STAGE;
+            if (stage * DEPTH < p.k) {
+                rows::fetch(a, p.a_row_stride, stage * DEPTH, p.k, first_row, p.m, to);
+                columns::fetch(b, p.b_row_stride, stage * DEPTH, p.k, first_column, p.n, to + rows::WORDS);
+            }
+            commit_copies();
+        };
+        for (int stage = 0; stage < STAGES - 1; stage++) fetch(stage);
+        for (int stage = 0; stage * DEPTH < p.k; stage++) {
+            wait_for_copies_but<STAGES - 2>();
+            __syncthreads(); /* the stage has arrived, and the one before it is no longer used */
+            fetch(stage + STAGES - 1);
+            const u32 *words = shared + stage % STAGES * STAGE;
+            add_stage(words, words + rows::WORDS, sum);
+        }
+        wait_for_copies();
+        __syncthreads();
+    }
+
+    /* Calls `use(row, column, two)` for each pair of adjacent results that the thread has, with their position in the tile. */
+    template <typename USE> static __device__ inline void for_each_pair(const sums &sum, USE use) {
+        int row = warp_row() + threadIdx.x % 32 / 4, column = warp_column() + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int r = 0; r < ROW_TILES; r++)
 #pragma unroll
-            for (int c = 0; c < COLUMN_TILES; c++) mma<f32>(sum[r][c], x[r], y[c]);
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int c = 0; c < COLUMN_TILES; c++)
+                    use(row + 16 * r + 8 * half, column + 8 * c,
+                        pack<float, 2>{{sum[r][c][2 * half], sum[r][c][2 * half + 1]}});
     }
-}
+};
 
-/* Stores a warp's sums at its first row and column of the tile in shared memory. */
-__device__ inline void store_tile(const warp_tile &sum, float *tile) {
-    int group = threadIdx.x % 32 / 4, word = threadIdx.x % 4;
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; r++)
-#pragma unroll
-        for (int c = 0; c < COLUMN_TILES; c++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                pack<float, 2> two = {{sum[r][c][2 * half], sum[r][c][2 * half + 1]}};
-                *(pack<float, 2> *)(tile + (16 * r + 8 * half + group) * PITCH + 8 * c + 2 * word) = two;
-            }
-}
+/* ---- A product with an update ---- */
 
-/* Computes the tile of a block into shared memory. */
-__device__ inline void multiply_tile(const product_args &p, int first_row, int first_column, u32 *shared) {
-    const float *a = p.a + (i64)blockIdx.z * p.a_batch_stride, *b = p.b + (i64)blockIdx.z * p.b_batch_stride;
-    int warp = threadIdx.x / 32, row = warp / 4 * 16 * ROW_TILES, column = warp % 4 * 8 * COLUMN_TILES;
-    warp_tile sum = {};
-    auto fetch = [&](int stage) {
-        u32 *to = shared + stage % STAGES * 2 * DEPTH * PITCH;
-        if (stage * DEPTH < p.k) {
-            fetch_rows(a, p.a_row_stride, stage * DEPTH, p.k, first_row, p.m, to);
-            fetch_rows(b, p.b_row_stride, stage * DEPTH, p.k, first_column, p.n, to + DEPTH * PITCH);
-        }
-        commit_copies();
-    };
-    for (int stage = 0; stage < STAGES - 1; stage++) fetch(stage);
-    for (int stage = 0; stage * DEPTH < p.k; stage++) {
-        wait_for_copies_but<STAGES - 2>();
-        __syncthreads(); /* the stage has arrived, and the one before it is no longer used */
-        fetch(stage + STAGES - 1);
-        const u32 *words = shared + stage % STAGES * 2 * DEPTH * PITCH;
-        add_stage(words + row, words + DEPTH * PITCH + column, sum);
-    }
-    wait_for_copies();
-    __syncthreads();
-    store_tile(sum, (float *)shared + row * PITCH + column);
-    __syncthreads();
-}
+enum {
+    TILE = 128,
+    TILE_PITCH = TILE + 8,
+    TILE_PACKS = TILE / 4, /* of 16 bytes, per row */
+    LINE_PACKS = 8,        /* of a cache line */
+    ROWS_AT_ONCE = 4       /* that a warp updates: loads in flight */
+};
 
-/* Blocks: x: columns, y: rows, z: batch. The program's packs have four elements of [batch, m, n]. */
+/* The tile is passed on through shared memory, so that a warp accesses rows of 512 bytes of the values that the program reads
+ * and writes. These are many times larger than a and b, which other blocks have brought into the L2 cache: at the beginning each
+ * block asks for its part of them.
+ *
+ * Blocks: x: columns, y: rows, z: batch. The program's packs have four elements of [batch, m, n]. */
 template <typename UPDATE> __device__ inline void multiply_and_update(const product_args &p, const UPDATE &update) {
+    typedef block_product<TILE, TILE, 2, 3, true, true> product;
     extern __shared__ u32 shared[];
+    float *tile = (float *)shared;
     int first_row = (int)blockIdx.y * TILE, first_column = (int)blockIdx.x * TILE;
-    int rows = min(TILE, p.m - first_row), words = min(WORDS_PER_ROW, (p.n - first_column) / 4);
+    int rows = min(TILE, p.m - first_row), packs = min(TILE_PACKS, (p.n - first_column) / 4);
     i64 row_packs = p.n / 4, first_pack = ((i64)blockIdx.z * p.m + first_row) * row_packs + first_column / 4;
-    enum { LINE = 8 /* packs of a cache line */ };
-    for (int i = threadIdx.x; i < rows * (WORDS_PER_ROW / LINE); i += THREADS) {
-        int row = i / (WORDS_PER_ROW / LINE), word = i % (WORDS_PER_ROW / LINE) * LINE;
-        if (word < words) update.prefetch(first_pack + row * row_packs + word);
+    for (int i = threadIdx.x; i < rows * (TILE_PACKS / LINE_PACKS); i += THREADS) {
+        int row = i / (TILE_PACKS / LINE_PACKS), column = i % (TILE_PACKS / LINE_PACKS) * LINE_PACKS;
+        if (column < packs) update.prefetch(first_pack + row * row_packs + column);
     }
-    multiply_tile(p, first_row, first_column, shared);
-    int word = threadIdx.x % 32;
-    if (word >= words) return;
-    for (int row = threadIdx.x / 32 * ROWS_AT_ONCE; row < rows; row += THREADS / 32 * ROWS_AT_ONCE) {
+    {
+        product::sums sum = {};
+        product::run(p, first_row, first_column, shared, sum);
+        product::for_each_pair(sum, [&](int row, int column, pack<float, 2> two) {
+            *(pack<float, 2> *)(tile + row * TILE_PITCH + column) = two;
+        });
+    }
+    __syncthreads();
+    int column = threadIdx.x % 32;
+    if (column >= packs) return;
+    for (int row = threadIdx.x / 32 * ROWS_AT_ONCE; row < rows; row += WARPS * ROWS_AT_ONCE) {
         typename UPDATE::fetched fetched[ROWS_AT_ONCE];
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++)
-            if (row + r < rows) update.fetch(first_pack + (row + r) * row_packs + word, fetched[r]);
+            if (row + r < rows) update.fetch(first_pack + (row + r) * row_packs + column, fetched[r]);
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++)
             if (row + r < rows)
-                update.run(first_pack + (row + r) * row_packs + word, fetched[r],
-                           *(const pack<f32, 4> *)((const float *)shared + (row + r) * PITCH + 4 * word));
+                update.run(first_pack + (row + r) * row_packs + column, fetched[r],
+                           *(const pack<f32, 4> *)(tile + (row + r) * TILE_PITCH + 4 * column));
     }
 }
 
