@@ -368,7 +368,7 @@ static tu_status add_subkernel(multi_kernel *j, tu__cluster *c) {
 
 /* ---- Clusters in the kernel of an operand ---- */
 
-/* True if only members of the cluster read a value of the cluster's shape and level. */
+/* True if only members of the cluster, which no other cluster computes again, read a value of the cluster's shape and level. */
 static bool is_read_only_by_cluster(const tu__cluster *c, tu__edge value) {
     const tu__kernel_plan *p = c->s->plan;
     const tu__plan_value *v = tu__plan_value_of(c->s, value);
@@ -377,7 +377,8 @@ static bool is_read_only_by_cluster(const tu__cluster *c, tu__edge value) {
                    !node->after_count && p->level[node->id] == c->level &&
                    tu_shape_equal(tu__type_of(c->s, value)->shape, c->space);
     for (uint32_t i = 0; i < v->reader_count && is_only; i++)
-        is_only = p->mark[p->readers[v->first_reader + i]] == c->id;
+        is_only = p->mark[p->readers[v->first_reader + i]] == c->id &&
+                  p->state[p->readers[v->first_reader + i]] == TU__DONE;
     return is_only;
 }
 
@@ -403,10 +404,12 @@ static tu_status fuse_into_kernel_of(tu__cluster *c, tu__edge operand, bool *fus
 }
 
 /* Lets the kernel of an operand that nothing else reads compute the cluster: the operand is then neither written nor read. An
- * example is the update of a parameter, and the product that computes its gradient. */
+ * example is the update of a parameter, and the product that computes its gradient. Devices do so in stacks only, whose parameters
+ * are large. */
 static tu_status fuse_into_producer(tu__cluster *c, bool *fused) {
+    bool may_fuse = c->s->selector->fuse_into_kernel && c->s->graph->members;
     *fused = false;
-    for (uint32_t i = 0; i < c->member_count && c->s->selector->fuse_into_kernel; i++)
+    for (uint32_t i = 0; i < c->member_count && may_fuse; i++)
         for (uint32_t n = 0; n < c->members[i]->input_count && !*fused; n++) {
             tu__operand operand = tu__classify_operand(c, c->members[i]->inputs[n]);
             if (operand.kind == TU__LOAD && is_read_only_by_cluster(c, operand.value))

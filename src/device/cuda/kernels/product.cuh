@@ -158,12 +158,13 @@ enum {
     TILE_PITCH = TILE + 8,
     TILE_PACKS = TILE / 4, /* of 16 bytes, per row */
     LINE_PACKS = 8,        /* of a cache line */
-    ROWS_AT_ONCE = 4       /* that a warp updates: loads in flight */
+    ROWS_AT_ONCE = 4,      /* that a warp updates: loads in flight */
+    ROWS_AHEAD = TILE / 2  /* that the cache is asked for before they are read: of all blocks together a third of it */
 };
 
 /* The tile is passed on through shared memory, so that a warp accesses rows of 512 bytes of the values that the program reads
- * and writes. These are many times larger than a and b, which other blocks have brought into the L2 cache: at the beginning each
- * block asks for its part of them.
+ * and writes. These are many times larger than a and b, which other blocks have brought into the L2 cache: each block asks for its
+ * part of them long before it reads it.
  *
  * Blocks: x: columns, y: rows, z: batch. The program's packs have four elements of [batch, m, n]. */
 template <typename UPDATE> __device__ inline void multiply_and_update(const product_args &p, const UPDATE &update) {
@@ -173,7 +174,7 @@ template <typename UPDATE> __device__ inline void multiply_and_update(const prod
     int first_row = (int)blockIdx.y * TILE, first_column = (int)blockIdx.x * TILE;
     int rows = min(TILE, p.m - first_row), packs = min(TILE_PACKS, (p.n - first_column) / 4);
     i64 row_packs = p.n / 4, first_pack = ((i64)blockIdx.z * p.m + first_row) * row_packs + first_column / 4;
-    for (int i = threadIdx.x; i < rows * (TILE_PACKS / LINE_PACKS); i += THREADS) {
+    for (int i = threadIdx.x; i < min(rows, ROWS_AHEAD) * (TILE_PACKS / LINE_PACKS); i += THREADS) {
         int row = i / (TILE_PACKS / LINE_PACKS), column = i % (TILE_PACKS / LINE_PACKS) * LINE_PACKS;
         if (column < packs) update.prefetch(first_pack + row * row_packs + column);
     }
@@ -192,6 +193,9 @@ template <typename UPDATE> __device__ inline void multiply_and_update(const prod
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++)
             if (row + r < rows) update.fetch(first_pack + (row + r) * row_packs + column, fetched[r]);
+        for (int r = 0; r < ROWS_AT_ONCE && column % LINE_PACKS == 0; r++)
+            if (row + ROWS_AHEAD + r < rows)
+                update.prefetch(first_pack + (row + ROWS_AHEAD + r) * row_packs + column);
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++)
             if (row + r < rows)

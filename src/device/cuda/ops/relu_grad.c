@@ -24,9 +24,11 @@ static bool is_relu_grad(const tu__selection *s, const tu__node *node, tu__edge 
            tu_shape_equal(node->outputs[0].shape, tu__type_of(s, dx)->shape);
 }
 
-/* Returns the number of parts of the positions that a node sums, over all axes but the last: in a stack the first axis is
- * that of the networks. 0: it is no such sum. */
-static int64_t count_sums(const tu__selection *s, const tu__node *node, const tu_type *value) {
+/* Returns the number of parts of the positions that a node sums, over all axes but the last, which has the channels: in a stack
+ * the first axis is that of the networks. 0: it is no such sum. */
+static int64_t count_sums(const tu__selection *s, const tu__node *node, const tu_type *value,
+                          int64_t channels) {
+    if (value->shape.dim[value->shape.rank - 1] != channels) return 0; /* after a view */
     int64_t members = s->graph->members, all_but_last = ((int64_t)1 << (value->shape.rank - 1)) - 1;
     if (node->op->code != TU__OP_SUM) return 0;
     if (tu__attrs(node, sum)->axes == all_but_last) return 1;
@@ -42,14 +44,15 @@ static bool is_stack_view(const tu__selection *s, const tu__node *node) {
     return s->graph->members && (node->op->traits & TU__VIEW);
 }
 
-static void find_column_sum(tu__selection *s, tu__edge value, uint32_t level, cuda_relu_grad *r) {
+static void find_column_sum(tu__selection *s, tu__edge value, int64_t channels, uint32_t level,
+                            cuda_relu_grad *r) {
     const tu__kernel_plan *p = s->plan;
     const tu__plan_value *v = tu__plan_value_of(s, value);
     for (uint32_t i = 0; i < v->reader_count && !r->sum; i++) {
         const tu__node *reader = s->graph->nodes[p->readers[v->first_reader + i]];
-        if (is_stack_view(s, reader)) find_column_sum(s, (tu__edge){reader->id, 0}, level, r);
+        if (is_stack_view(s, reader)) find_column_sum(s, (tu__edge){reader->id, 0}, channels, level, r);
         if (r->sum || !is_free_at_level(s, reader, level)) continue;
-        r->sums = count_sums(s, reader, tu__type_of(s, value));
+        r->sums = count_sums(s, reader, tu__type_of(s, value), channels);
         if (r->sums) r->sum = reader;
     }
 }
@@ -73,7 +76,8 @@ cuda_relu_grad cuda_find_relu_grad(tu__selection *s, const tu__node *node, tu__e
         r.relu_grad = reader;
         r.result = (tu__edge){reader->id, 0};
     }
-    find_column_sum(s, r.result, level, &r);
+    tu_shape shape = node->outputs[0].shape;
+    find_column_sum(s, r.result, shape.dim[shape.rank - 1], level, &r);
     return r;
 }
 

@@ -6,6 +6,7 @@
 #include "device/cuda/runtime/plan.h"
 
 enum { DEFAULT_BRANCHES = 4, ALIGNMENT = 256 /* of a branch's workspace */ };
+static const size_t max_workspace = (size_t)256 << 20; /* of all branches, unless one needs more */
 
 /* ---- Planning ---- */
 
@@ -16,19 +17,22 @@ static int max_branches(void) {
     return count < 1 ? 1 : count > CUDA_MAX_BRANCHES ? CUDA_MAX_BRANCHES : count;
 }
 
+static int count_branches(int64_t members, size_t workspace_bytes) {
+    int count = max_branches();
+    if (members < count) count = members < 1 ? 1 : (int)members;
+    while (count > 1 && (size_t)count * workspace_bytes > max_workspace) count--;
+    return count;
+}
+
 tu_status cuda_plan_branches(tu__kernel *k, int64_t members, size_t workspace_bytes,
                              cuda_branches *branches) {
-    int limit = max_branches();
     cuda_runtime *runtime = cuda_runtime_of(k->owner->plan);
     if (!runtime) return TU_NO_MEMORY;
-    *branches = (cuda_branches){.count = members < 1       ? 1
-                                         : members < limit ? (int)members
-                                                           : limit,
-                                .workspace_bytes = workspace_bytes};
-    if (branches->count > 1)
-        branches->workspace_bytes = (workspace_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    k->workspace_bytes = (size_t)branches->count * branches->workspace_bytes;
-    if (runtime->branches < branches->count) runtime->branches = branches->count;
+    int count = count_branches(members, workspace_bytes);
+    if (count > 1) workspace_bytes = (workspace_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *branches = (cuda_branches){count, workspace_bytes};
+    k->workspace_bytes = (size_t)count * workspace_bytes;
+    if (runtime->branches < count) runtime->branches = count;
     return TU_OK;
 }
 
