@@ -86,6 +86,9 @@ struct tu_graph {
     /* A sum is divided among at most so many threads, although the device may have more: replicas with fewer threads must
      * compute the same bits (decision 42). 0: no limit. Copies keep it. */
     int sum_threads;
+    /* The graph of a stack (pass/stack.c): values that differ between its networks have a first axis of this size.
+     * Devices recognise sums and losses of each network by it. 0: no stack. Copies keep it. */
+    int64_t members;
     int batch_scope;  /* tu_batch_scope of normalisations that specify none */
     tu_status status; /* the first error, and its message */
     char *message;

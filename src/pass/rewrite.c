@@ -31,6 +31,7 @@ tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from) {
     tu_set_training(r->to, tu_training(from));
     r->to->is_frozen = from->is_frozen;
     r->to->sum_threads = from->sum_threads;
+    r->to->members = from->members;
     return TU_OK;
 }
 

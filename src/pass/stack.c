@@ -299,6 +299,8 @@ static tu_status build(tu_stacked *stack, tu_graph *const *members, const char *
                      .seeds = {.node = TU_NO_NODE},
                      .arena = &arena};
     TU_TRY(tu__rewrite_begin(&s.r, members[0]));
+    s.r.to->members =
+        s.r.from->members ? 0 : (int64_t)stack->count; /* a stack of stacks has two member axes */
     tu_status status = stack_nodes(&s);
     if (status == TU_OK)
         status = tu__rewrite_finish(&s.r, &unit);

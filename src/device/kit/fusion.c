@@ -12,7 +12,8 @@
  * Exports, typically the new values of all parameters, are fused horizontally into one kernel with many subkernels,
  * so that a hundred small tensors cost one parallel loop. A subkernel must not depend on values that its own kernel
  * writes; such a subkernel starts the next kernel. So do values of another collective: it would otherwise wait for all
- * others, such as gradients that are rounded to bf16 before they are sent.
+ * others, such as gradients that are rounded to bf16 before they are sent. A device may instead compute a subkernel in the
+ * kernel of an operand that nothing else reads.
  *
  * f32, bf16, f16, u8 and bool are computed in f32, where their values are exact; f64, i32 and i64 in f64. This is
  * decided per node and does not depend on the fusion, so fusion does not change the bits of results. */
@@ -219,11 +220,13 @@ static void try_add_sum(tu__cluster *c, uint32_t member, const tu__node *node) {
     if (!sum_form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
     bool splits_rows = false;
     tu__sum_kind kind = c->s->selector->sum_kind_of(c, c->members[member]->outputs[0].dtype, f, &splits_rows);
-    int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner;
-    if (kind == TU__NO_SUMS || (c->sum_count && (kind != c->sums || row != c->sum_row))) return;
+    int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner, groups = kind == TU__ROW_SUMS ? 1 : f.outer;
+    bool is_alike = kind == c->sums && row == c->sum_row && groups == c->sum_groups;
+    if (kind == TU__NO_SUMS || (c->sum_count && !is_alike)) return;
     c->sums = kind;
     c->splits_rows = splits_rows;
     c->sum_row = row;
+    c->sum_groups = groups;
     c->sum_nodes[c->sum_count] = node;
     c->sum_members[c->sum_count++] = member;
 }
@@ -363,6 +366,58 @@ static tu_status add_subkernel(multi_kernel *j, tu__cluster *c) {
     return j->s->selector->make_subkernel(j->k, c, j->subkernels + subkernel_bytes * j->count++);
 }
 
+/* ---- Clusters in the kernel of an operand ---- */
+
+/* True if only members of the cluster, which no other cluster computes again, read a value of the cluster's shape and level. */
+static bool is_read_only_by_cluster(const tu__cluster *c, tu__edge value) {
+    const tu__kernel_plan *p = c->s->plan;
+    const tu__plan_value *v = tu__plan_value_of(c->s, value);
+    const tu__node *node = c->s->graph->nodes[value.node];
+    bool is_only = p->state[node->id] == TU__DONE && v->dense != TU__NONE && !v->exported &&
+                   !node->after_count && p->level[node->id] == c->level &&
+                   tu_shape_equal(tu__type_of(c->s, value)->shape, c->space);
+    for (uint32_t i = 0; i < v->reader_count && is_only; i++)
+        is_only = p->mark[p->readers[v->first_reader + i]] == c->id &&
+                  p->state[p->readers[v->first_reader + i]] == TU__DONE;
+    return is_only;
+}
+
+static tu__kernel *writer_of(const tu__kernel_plan *p, uint32_t buffer) {
+    for (uint32_t i = 0; i < p->kernel_count; i++)
+        for (uint32_t w = 0; w < p->kernels[i]->write_count; w++)
+            if (p->kernels[i]->writes[w] == buffer) return p->kernels[i];
+    return NULL;
+}
+
+static tu_status fuse_into_kernel_of(tu__cluster *c, tu__edge operand, bool *fused) {
+    tu__selection *s = c->s;
+    tu__kernel *k = writer_of(s->plan, tu__plan_value_of(s, operand)->dense);
+    if (!k) return TU_OK;
+    TU_TRY(s->selector->fuse_into_kernel(k, c, operand, fused));
+    if (!*fused) return TU_OK;
+    const char *cluster = kernel_name(s, c, 1);
+    tu__text text = {0};
+    tu__text_printf(&text, "%s+%s", s->graph->nodes[operand.node]->op->name, cluster ? cluster : "");
+    k->name = text.failed ? NULL : tu__arena_string(&s->arena, tu__text_string(&text));
+    tu__text_free(&text);
+    return k->name ? cover_members(k, c, 0) : TU_NO_MEMORY;
+}
+
+/* Lets the kernel of an operand that nothing else reads compute the cluster: the operand is then neither written nor read. An
+ * example is the update of a parameter, and the product that computes its gradient. Devices do so in stacks only, whose parameters
+ * are large. */
+static tu_status fuse_into_producer(tu__cluster *c, bool *fused) {
+    bool may_fuse = c->s->selector->fuse_into_kernel && c->s->graph->members;
+    *fused = false;
+    for (uint32_t i = 0; i < c->member_count && may_fuse; i++)
+        for (uint32_t n = 0; n < c->members[i]->input_count && !*fused; n++) {
+            tu__operand operand = tu__classify_operand(c, c->members[i]->inputs[n]);
+            if (operand.kind == TU__LOAD && is_read_only_by_cluster(c, operand.value))
+                TU_TRY(fuse_into_kernel_of(c, operand.value, fused));
+        }
+    return TU_OK;
+}
+
 static tu_status add_cluster(multi_kernel *j, const tu__node *node, uint32_t collective,
                              tu__cluster *previous) {
     tu__cluster c;
@@ -373,6 +428,9 @@ static tu_status add_cluster(multi_kernel *j, const tu__node *node, uint32_t col
         TU_TRY(finish_multi_kernel(j, previous));
     j->collective = collective;
     choose_stored_members(&c, NULL);
+    bool fused;
+    TU_TRY(fuse_into_producer(&c, &fused));
+    if (fused) return TU_OK; /* that kernel depends on no result of this one */
     TU_TRY(add_subkernel(j, &c));
     *previous = c;
     return TU_OK;
@@ -388,7 +446,10 @@ static bool needs_buffer(const tu__selection *s, const tu__node *node) {
     const tu__plan_value *v = tu__plan_value_of((tu__selection *)s, (tu__edge){node->id, 0});
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (!(reader->op->traits & (TU__POINTWISE | TU__VIEW)) && reader->op->code != TU__OP_BROADCAST)
+        bool is_view = reader->op->traits & TU__VIEW;
+        if (is_view && s->graph->members && needs_buffer(s, reader))
+            return true; /* images or filters of a stack */
+        if (!(reader->op->traits & TU__POINTWISE) && !is_view && reader->op->code != TU__OP_BROADCAST)
             return true;
     }
     return v->exported;

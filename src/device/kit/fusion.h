@@ -30,8 +30,9 @@ typedef struct tu__cluster {
     const tu__node *members[TU__MAX_CLUSTER_NODES]; /* inputs before users; the last is the root */
     bool stored[TU__MAX_CLUSTER_NODES];             /* per member: the kernel stores its result */
     tu__sum_kind sums;
-    int64_t sum_row;  /* elements per row, if the space is summed */
-    bool splits_rows; /* workers divide the rows; otherwise one worker computes each sum */
+    int64_t sum_row;    /* elements per row, if the space is summed */
+    int64_t sum_groups; /* column sums: of so many groups of rows, the networks of a stack */
+    bool splits_rows;   /* workers divide the rows; otherwise one worker computes each sum */
     uint32_t sum_count;
     const tu__node *sum_nodes[TU__MAX_SUMS]; /* sum or mean */
     uint32_t sum_members[TU__MAX_SUMS];      /* index of the member that is summed */

@@ -23,17 +23,22 @@ static void offset_operands(uint32_t count, void *const *from, const size_t *blo
         to[i] = from[i] ? (char *)from[i] + (size_t)member * blocks[i] : NULL;
 }
 
+void tu__bind_member(const tu__kernel *k, const tu__members *members, int64_t member,
+                     tu__member_kernel *bound) {
+    bound->kernel = *k;
+    bound->kernel.in = bound->in;
+    bound->kernel.out = bound->out;
+    offset_operands(k->read_count, k->in, members->in, member, bound->in);
+    offset_operands(k->write_count, k->out, members->out, member, bound->out);
+}
+
 tu_status tu__run_members(const tu__kernel *k, const tu__members *members,
                           tu_status (*run)(const tu__kernel *k)) {
     if (!members->count) return run(k);
-    void *in[TU__MEMBER_OPERANDS], *out[TU__MEMBER_OPERANDS];
-    tu__kernel one = *k;
-    one.in = in;
-    one.out = out;
+    tu__member_kernel one;
     for (int64_t member = 0; member < members->count; member++) {
-        offset_operands(k->read_count, k->in, members->in, member, in);
-        offset_operands(k->write_count, k->out, members->out, member, out);
-        TU_TRY(run(&one));
+        tu__bind_member(k, members, member, &one);
+        TU_TRY(run(&one.kernel));
     }
     return TU_OK;
 }

@@ -111,7 +111,7 @@ void tu__mark_done(tu__selection *s, const tu__node *node);
 /* ---- The interface of a device that fuses ---- */
 
 /* Sums that can be fused at the end of a cluster, whose space is viewed as [rows, row]: over the rows, or along each
- * row. */
+ * row. In a stack the rows have a group for each network, and are summed per group: [groups, rows, row]. */
 typedef enum tu__sum_kind { TU__NO_SUMS, TU__COLUMN_SUMS, TU__ROW_SUMS } tu__sum_kind;
 
 /* The sizes before, of and after the axes that a sum reduces. */
@@ -137,6 +137,9 @@ typedef struct tu__selector {
     tu_status (*run_pointwise)(const tu__kernel *k);
     tu_status (*make_subkernel)(tu__kernel *k, struct tu__cluster *c, void *subkernel);
     tu_status (*finish_subkernels)(tu__kernel *k, uint32_t count, void *subkernels);
+    /* Optional: the kernel of another operation, which computes `operand`, also computes the cluster, the only reader of the
+     * operand, and stores its results instead of the operand. Sets `*fused`, or changes nothing. */
+    tu_status (*fuse_into_kernel)(tu__kernel *k, struct tu__cluster *c, tu__edge operand, bool *fused);
     bool fuses_leaf_casts; /* fuses casts of leaves, e.g. of parameters to bf16, into one kernel */
     /* Optional: returns how a sum of a cluster member of type `dtype` can be fused at the end of the cluster.
      * `splits_rows` is passed on to make_subkernel in the cluster. */

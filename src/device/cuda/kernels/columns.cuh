@@ -8,6 +8,8 @@
  *
  * Since its pack stays the same, a thread can sum its channels in registers. At the end each block adds its rows, in
  * a fixed order, to one row of partial sums, which sum_blocks adds. The order depends only on shapes and the grid.
+ *
+ * In a stack, the positions have a part for each network, and blocks along z sum different parts.
  */
 #ifndef TU_COLUMNS
 #define TU_COLUMNS
@@ -64,14 +66,14 @@ __device__ inline void block_reduce_rows(const C *sum, bool active, int row, int
         for (int e = 0; e < N; e++) partial[(i64)blockIdx.x * channels + pack * N + e] = mine[e];
 }
 
-/* A block sums SUM_CHANNELS channels: that many fill a memory sector, and even 64 channels keep 8 multiprocessors
+/* Blocks along y sum the networks of a stack. A block sums SUM_CHANNELS channels: that many fill a memory sector, and even 64 channels keep 8 multiprocessors
  * busy. Each row of threads adds every ROWS-th block; then the rows are added as a tree. */
 template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
     typedef compute_type<T> C;
     enum { ROWS = SUM_THREADS / SUM_CHANNELS };
     __shared__ C shared[SUM_THREADS];
     int row = threadIdx.x / SUM_CHANNELS, channel = blockIdx.x * SUM_CHANNELS + threadIdx.x % SUM_CHANNELS;
-    const C *partial = (const C *)a.partial;
+    const C *partial = (const C *)a.partial + (i64)blockIdx.y * a.blocks * a.channels;
     C sum = 0;
     if (channel < a.channels) {
 #pragma unroll 4
@@ -82,7 +84,7 @@ template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
         __syncthreads();
         if (row < half) shared[threadIdx.x] += shared[threadIdx.x + half * SUM_CHANNELS];
     }
-    if (row == 0 && channel < a.channels) ((T *)a.to)[channel] = narrow<T>(shared[threadIdx.x]);
+    if (row == 0 && channel < a.channels) ((T *)a.to)[(i64)blockIdx.y * a.channels + channel] = narrow<T>(shared[threadIdx.x]);
 }
 
 #endif

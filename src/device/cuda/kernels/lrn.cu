@@ -18,12 +18,12 @@
  * Powers: s^-1/2 and s^-3/4, the usual ones, are computed from reciprocal square roots; others use pow.
  *
  * If x is the result of a relu, dx is set to 0 unless x > 0. Sums over all rows (a bias's gradient) use dx before it
- * is rounded.
+ * is rounded. For several sums, each over the rows of one network of a stack, blocks along z have the networks.
  */
 #include "columns.cuh"
 #include "lrn_args.h"
 
-enum { RELU_GRAD = 1, SUM_OVER_ROWS = 2 };
+enum { RELU_GRAD = 1, SUM_OVER_ROWS = 2, SEVERAL_SUMS = 4 };
 enum { BETA_ANY, BETA_1_2, BETA_3_4 };
 
 /* ---- s^-beta and 1 / s ---- */
@@ -129,13 +129,19 @@ template <typename T, int R, int BETA> __global__ void lrn(lrn_args a) {
     }
 }
 
+/* Returns where the partial sums of the block's network begin. */
+template <int EPILOGUE> __device__ inline i64 sums_offset(int channels) {
+    return (EPILOGUE & SEVERAL_SUMS) ? (i64)blockIdx.z * gridDim.x * channels : 0;
+}
+
 template <typename T, int R, int BETA, int EPILOGUE> __global__ void lrn_grad(lrn_args a) {
     typedef compute_type<T> C;
     lane_position pos = get_lane_position(a);
     C total[THREAD_CHANNELS] = {};
+    const i64 first_row = (EPILOGUE & SEVERAL_SUMS) ? (i64)blockIdx.z * a.rows : 0; /* of the network */
     for (i64 first = (i64)blockIdx.x * a.rows_per_block; first < a.rows; first += (i64)gridDim.x * a.rows_per_block) {
         bool is_active = !pos.is_idle && first + pos.row < a.rows;
-        i64 pack_index = (first + pos.row) * a.lanes.value + pos.pack;
+        i64 pack_index = (first_row + first + pos.row) * a.lanes.value + pos.pack;
         C x[THREAD_CHANNELS], dy[THREAD_CHANNELS], term[THREAD_CHANNELS], sum[THREAD_CHANNELS];
         powers<C> p[THREAD_CHANNELS];
         load_channels<T>(is_active, a.x, pack_index, x);
@@ -156,7 +162,8 @@ template <typename T, int R, int BETA, int EPILOGUE> __global__ void lrn_grad(lr
     }
     if constexpr ((EPILOGUE & SUM_OVER_ROWS) != 0)
         block_reduce_rows<THREAD_CHANNELS>(total, !pos.is_idle, pos.row, a.rows_per_block, pos.pack,
-                                           (int)a.lanes.value, pos.pack, (int)a.channels.value, (C *)a.sums);
+                                           (int)a.lanes.value, pos.pack, (int)a.channels.value,
+                                           (C *)a.sums + sums_offset<EPILOGUE>(a.channels.value));
 }
 
 /* ---- Rows of any length, windows of any size: one element per thread ---- */

@@ -4,7 +4,7 @@ typedef struct lrn_args {
     void *to;    /* y or dx */
     void *terms; /* written by lrn_terms, read by lrn_grad_generic: [rows, channels], in the compute type */
     void *sums;  /* per block and channel: sum of dx over the rows of the block */
-    long long rows;
+    long long rows; /* of one network, if networks are summed one by one */
     fast_divmod channels;
     fast_divmod lanes; /* threads per row: 8 channels each */
     int rows_per_warp, rows_per_block;

@@ -15,12 +15,13 @@
  * patch as large as the stride, which few windows overlap (4 for 4 elements), each loaded once, with all indices
  * known at compile time. Other windows use a plain kernel.
  *
- * Sums over all positions (a bias's gradient) use dx before it is rounded.
+ * Sums over all positions (a bias's gradient) use dx before it is rounded. For several sums, each over the images of one
+ * network of a stack, blocks along z have the networks.
  */
 #include "columns.cuh"
 #include "pool_args.h"
 
-enum { RELU_GRAD = 1, SUM_OVER_POSITIONS = 2 };
+enum { RELU_GRAD = 1, SUM_OVER_POSITIONS = 2, SEVERAL_SUMS = 4 };
 
 /* ---- Positions ---- */
 
@@ -176,13 +177,21 @@ template <typename T> __global__ void max_pool_pick(pool_args a) {
 
 /* ---- Gradient of the maximum ---- */
 
+/* Returns the first position of the block's network, and where its partial sums begin. */
+template <int EPILOGUE> __device__ inline i64 first_position(const pool_args &a) {
+    return (EPILOGUE & SEVERAL_SUMS) ? (i64)blockIdx.z * a.layout.positions : 0;
+}
+template <int EPILOGUE> __device__ inline i64 sums_offset(const pool_args &a) {
+    return (EPILOGUE & SEVERAL_SUMS) ? (i64)blockIdx.z * gridDim.x * a.channels : 0;
+}
+
 /* Writes one row of sums per block, if sums are needed. */
 template <int N, int EPILOGUE, typename C>
 __device__ inline void store_sums(const pool_args &a, const thread_position &thread, const C *sum) {
     if constexpr ((EPILOGUE & SUM_OVER_POSITIONS) != 0)
         block_reduce_rows<N>(sum, thread.pack < a.layout.packs_per_position && thread.row < a.layout.rows, thread.row,
                              a.layout.rows, thread.pack_in_block, (int)a.layout.packs_per_block.value, thread.pack,
-                             a.channels, (C *)a.sums);
+                             a.channels, (C *)a.sums + sums_offset<EPILOGUE>(a));
 }
 
 /* Any window and stride; a position is an element of x. */
@@ -191,8 +200,9 @@ template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_
     const u32 mark = above_zero<P>::mark, ignored = (EPILOGUE & RELU_GRAD) ? 0u : mark;
     thread_position thread = get_thread_position(a.layout);
     C sum[N] = {};
+    const i64 first = first_position<EPILOGUE>(a);
     for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
-        image_position s = get_image_position(a, position);
+        image_position s = get_image_position(a, first + position);
         span rows = windows_over(a, 0, s.row), columns = windows_over(a, 1, s.column);
         const T *dy = y_of<T, N>(a, a.from, s.image, thread.pack);
         const P *argmax = y_of<P, N>(a, a.argmax, s.image, thread.pack);
@@ -213,7 +223,7 @@ template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_
             result.element[e] = narrow<T>(dx[e]);
             sum[e] += dx[e];
         }
-        ((pack<T, N> *)a.to)[position * a.layout.packs_per_position + thread.pack] = result;
+        ((pack<T, N> *)a.to)[(first + position) * a.layout.packs_per_position + thread.pack] = result;
     }
     store_sums<N, EPILOGUE>(a, thread, sum);
 }
@@ -266,8 +276,9 @@ template <typename T, int N, int K, int S, int EPILOGUE> __global__ void max_poo
     const u32 ignored = (EPILOGUE & RELU_GRAD) ? 0u : 0x80808080u;
     thread_position thread = get_thread_position(a.layout);
     C sum[N] = {};
+    const i64 first = first_position<EPILOGUE>(a);
     for (i64 position = thread.position; position < a.layout.positions; position += thread.stride) {
-        image_position s = get_image_position(a, position);
+        image_position s = get_image_position(a, first + position);
         overlapping_windows<T, N, OVERLAP> w;
         w.load_all(a, s, thread.pack, ignored);
         if constexpr ((EPILOGUE & SUM_OVER_POSITIONS) != 0) {

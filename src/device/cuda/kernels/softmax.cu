@@ -217,7 +217,7 @@ __device__ inline void store_mean(const block_loss_args &a, const C *losses, C *
     C sum = 0;
     for (int row = (int)threadIdx.x; row < a.rows; row += (int)blockDim.x) sum += losses[row];
     sum = block_reduce(sum, adding(), shared);
-    if (threadIdx.x == 0) *(T *)a.mean = narrow<T>(sum / (C)a.rows);
+    if (threadIdx.x == 0) ((T *)a.mean)[blockIdx.x] = narrow<T>(sum / (C)a.rows);
 }
 
 /* Threads as [slices, columns]; each slice handles every slices-th row. `shared`: one number per thread. */
@@ -235,30 +235,32 @@ __device__ inline void store_column_sums(const block_loss_args &a, const C *x, C
         __syncthreads();
         if (!inside || slice) continue;
         for (int i = 1; i < slices; i++) sum += shared[i * columns + column];
-        ((T *)a.sums)[base + column] = narrow<T>(sum);
+        ((T *)a.sums)[(i64)blockIdx.x * a.n + base + column] = narrow<T>(sum);
     }
 }
 
+/* A block per network of a stack; without a stack, one block. */
 template <typename T, typename L, typename H>
 __global__ void __launch_bounds__(1024) block_loss(block_loss_args a) {
     typedef compute_type<T> C;
     extern __shared__ double shared_memory[];
     int count = a.rows * a.n, threads = (int)blockDim.x, lane = (int)threadIdx.x & (a.lanes - 1);
+    i64 first_row = (i64)blockIdx.x * a.rows, start = (i64)blockIdx.x * count; /* of the block's network */
     C *x = (C *)shared_memory, *losses = x + count, *scratch = losses + a.rows, *column_scratch = scratch + 32;
-    for (int i = (int)threadIdx.x; i < count; i += threads) x[i] = widen(((const T *)a.x)[i]);
+    for (int i = (int)threadIdx.x; i < count; i += threads) x[i] = widen(((const T *)a.x)[start + i]);
     __syncthreads();
     for (int first = 0; first < a.rows; first += threads / a.lanes) {
         int row = first + (int)threadIdx.x / a.lanes;
         bool inside = row < a.rows;
-        i64 label = inside ? (i64)((const L *)a.labels)[row] : -1;
+        i64 label = inside ? (i64)((const L *)a.labels)[first_row + row] : -1;
         C loss = gradient_of_row<T>(x + (inside ? row * a.n : 0), inside ? a.n : 0, lane, a.lanes, label,
                                rounded<T>((C)a.scale));
         if (inside && lane == 0) losses[row] = rounded<T>(loss);
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; a.gradient && i < count; i += threads) ((T *)a.gradient)[i] = narrow<T>(x[i]);
-    for (int i = (int)threadIdx.x; a.cast && i < count; i += threads) ((H *)a.cast)[i] = narrow<H>(x[i]);
-    for (int i = (int)threadIdx.x; a.losses && i < a.rows; i += threads) ((T *)a.losses)[i] = narrow<T>(losses[i]);
+    for (int i = (int)threadIdx.x; a.gradient && i < count; i += threads) ((T *)a.gradient)[start + i] = narrow<T>(x[i]);
+    for (int i = (int)threadIdx.x; a.cast && i < count; i += threads) ((H *)a.cast)[start + i] = narrow<H>(x[i]);
+    for (int i = (int)threadIdx.x; a.losses && i < a.rows; i += threads) ((T *)a.losses)[first_row + i] = narrow<T>(losses[i]);
     if (a.mean) store_mean<T>(a, losses, scratch);
     if (a.sums) store_column_sums<T>(a, x, column_scratch);
 }

@@ -27,8 +27,8 @@ typedef struct cross_entropy_args {
     double scale; /* narrow_cross_entropy: of the gradient */
 } cross_entropy_args;
 
-/* A loss and what follows it, in one block. x, gradient and cast [rows, n]; labels and losses [rows]; mean: one
- * number; sums [n]: column sums of the gradient. The gradient is that of the sum of all losses, times scale. Results
+/* A loss and what follows it, in one block per network. Of each network: x, gradient and cast [rows, n]; labels and losses
+ * [rows]; mean: one number; sums [n]: column sums of the gradient. The gradient is that of the sum of all losses, times scale. Results
  * may be NULL. */
 typedef struct block_loss_args {
     const void *x, *labels;

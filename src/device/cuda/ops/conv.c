@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda/runtime/branches.h"
 #include "device/cuda/runtime/tuning_cache.h"
-#include "device/kit/members.h"
 
 #include "device/cuda/kernels/conv_args.h"
 
@@ -35,6 +35,7 @@ typedef struct conv_data {
     conv_epilogue_args epilogue_args;
     bool bias, residual, relu;
     tu__members members; /* of a stack: the plan is that of one network */
+    cuda_branches branches;
 } conv_data;
 
 static tu_status run_epilogue(const tu__kernel *k, const conv_data *d) {
@@ -66,7 +67,7 @@ static tu_status run_one_conv(const tu__kernel *k) {
 
 static tu_status run_conv(const tu__kernel *k) {
     const conv_data *d = k->data;
-    return tu__run_members(k, &d->members, run_one_conv);
+    return cuda_run_members(k, &d->members, &d->branches, run_one_conv);
 }
 
 static void release_conv(void *data) {
@@ -379,7 +380,7 @@ static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_
     }
     *d = plan;
     k->release = release_conv;
-    k->workspace_bytes = workspace_of(d);
+    TU_TRY(cuda_plan_branches(k, d->members.count, workspace_of(d), &d->branches));
     const tu_type in[2] = {*tu__type_of(s, node->inputs[0]), *tu__type_of(s, node->inputs[1])};
     k->flops = node->op->flops(node, in);
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));

@@ -8,7 +8,8 @@
  * Each of these is tiny and costs a launch. The loss kernel has computed all inputs of the gradient, so it writes the
  * gradient too, for any shape. If everything fits into one block, such as 128 rows of 10 classes, one block computes
  * all of the above and rounds each value as if it were stored. Only the order of its sums differs from that of
- * separate kernels, so their last bits may differ.
+ * separate kernels, so their last bits may differ. In a stack, a block does so for each network: logits are [networks, …,
+ * classes], and the mean and the sums have one result, or row, per network.
  *
  * Kernels: kernels/softmax.cu.
  */
@@ -74,10 +75,25 @@ static bool is_constant(const tu__selection *s, tu__edge value, double *number) 
     return true;
 }
 
-static const tu__node *find_mean(tu__selection *s, const tu__node *loss) {
+/* Returns the number of networks whose logits these are: the first axis in a stack; otherwise 1. */
+static int64_t count_networks(const tu__selection *s, const tu_type *x) {
+    int64_t members = s->graph->members;
+    return members && x->shape.rank > 2 && x->shape.dim[0] == members ? members : 1;
+}
+
+/* The axes of all but the last, and in a stack all but the first. */
+static int64_t axes_of_rows(int64_t rank, int64_t networks) {
+    int64_t all_but_last = ((int64_t)1 << (rank - 1)) - 1;
+    return networks > 1 ? all_but_last & ~(int64_t)1 : all_but_last;
+}
+
+/* Returns the mean of all losses of each network. */
+static const tu__node *find_mean(tu__selection *s, const tu__node *loss, int64_t networks) {
     const tu__node *mean = only_reader(s, loss, TU__OP_MEAN);
-    return mean && is_available(s, mean, loss) && tu_shape_elements(mean->outputs[0].shape) == 1 ? mean
-                                                                                                 : NULL;
+    if (!mean || !is_available(s, mean, loss)) return NULL;
+    int64_t axes = tu__attrs(mean, sum)->axes; /* mean has the attributes of sum */
+    return tu_shape_elements(mean->outputs[0].shape) == networks && (networks == 1 || !(axes & 1)) ? mean
+                                                                                                   : NULL;
 }
 
 static const tu__node *find_scaled(tu__selection *s, const tu__node *loss, const tu__node *unscaled,
@@ -89,10 +105,10 @@ static const tu__node *find_scaled(tu__selection *s, const tu__node *loss, const
     return found ? mul : NULL;
 }
 
-/* True if the node sums over all axes but the last. */
-static bool sums_columns(const tu__node *node, int64_t rank) {
+/* True if the node sums over all axes but the last, per network. */
+static bool sums_columns(const tu__node *node, int64_t rank, int64_t networks) {
     return node->op->code == TU__OP_SUM && rank > 1 &&
-           tu__attrs(node, sum)->axes == ((int64_t)1 << (rank - 1)) - 1;
+           tu__attrs(node, sum)->axes == axes_of_rows(rank, networks);
 }
 
 static bool is_float_cast(const tu__node *node) {
@@ -100,14 +116,15 @@ static bool is_float_cast(const tu__node *node) {
 }
 
 static tail find_tail(tu__selection *s, const tu__node *loss, const tu__node *gradient) {
-    tail t = {.mean = find_mean(s, loss), .scale = 1};
+    int64_t networks = count_networks(s, tu__type_of(s, loss->inputs[0]));
+    tail t = {.mean = find_mean(s, loss, networks), .scale = 1};
     t.scaled = find_scaled(s, loss, gradient, &t.scale);
     t.last = t.scaled ? t.scaled : gradient;
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){t.last->id, 0});
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
         if (!is_available(s, reader, loss)) continue;
-        if (!t.sum && sums_columns(reader, t.last->outputs[0].shape.rank)) t.sum = reader;
+        if (!t.sum && sums_columns(reader, t.last->outputs[0].shape.rank, networks)) t.sum = reader;
         if (!t.cast && is_float_cast(reader)) t.cast = reader;
     }
     return t;
@@ -124,14 +141,15 @@ static int64_t classes_of(const tu_type *x) {
 }
 
 /* Shared memory of a block: logits, losses and scratch for sums. */
-static size_t shared_bytes_for(const tu_type *x) {
-    int64_t count = tu_shape_elements(x->shape), rows = count / classes_of(x);
+static size_t shared_bytes_for(const tu__selection *s, const tu_type *x) {
+    int64_t count = tu_shape_elements(x->shape) / count_networks(s, x), rows = count / classes_of(x);
     return (size_t)(count + rows + EXTRA_NUMBERS) * (cuda_is_wide(x->dtype) ? sizeof(double) : sizeof(float));
 }
 
+/* True if a block can compute the loss of a network. */
 static bool fits_block(const tu__selection *s, const tu_type *x) {
-    return tu_shape_elements(x->shape) <= MAX_BLOCK_LOGITS &&
-           shared_bytes_for(x) <= (size_t)cuda_of(s)->shared_bytes;
+    return tu_shape_elements(x->shape) / count_networks(s, x) <= MAX_BLOCK_LOGITS &&
+           shared_bytes_for(s, x) <= (size_t)cuda_of(s)->shared_bytes;
 }
 
 /* ---- Logits in half precision ----
@@ -213,7 +231,7 @@ static tu_status run_rows(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-static tu_status run_one_block(const tu__kernel *k) {
+static tu_status run_block(const tu__kernel *k) {
     const loss_data *d = k->data;
     block_loss_args a = d->block;
     a.x = k->in[0], a.labels = k->in[1];
@@ -270,15 +288,16 @@ static tu_status lower_rows(tu__selection *s, const tu__node *node, tu__kernel *
 }
 
 /* Chooses the lanes per row, so that each has about four classes, and full warps. */
-static void plan_one_block(loss_data *d, const tu_type *x, double scale) {
-    int64_t n = classes_of(x), rows = tu_shape_elements(x->shape) / n;
+static void plan_block(const tu__selection *s, loss_data *d, const tu_type *x, double scale) {
+    int64_t n = classes_of(x), networks = count_networks(s, x),
+            rows = tu_shape_elements(x->shape) / n / networks;
     int lanes = 1;
     while (lanes < 32 && 4 * lanes < n) lanes *= 2;
     int64_t threads = (rows * lanes + 31) / 32 * 32;
     d->block = (block_loss_args){.rows = (int)rows, .n = (int)n, .lanes = lanes, .scale = scale};
-    d->grid = (cuda_grid){.blocks = {1},
+    d->grid = (cuda_grid){.blocks = {(unsigned)networks},
                           .threads = (unsigned)(threads < MAX_THREADS ? threads : MAX_THREADS),
-                          .shared = (unsigned)shared_bytes_for(x)};
+                          .shared = (unsigned)shared_bytes_for(s, x)};
 }
 
 static tu_status write_tail(tu__kernel *k, const tu__node *node, const tail *t) {
@@ -289,18 +308,18 @@ static tu_status write_tail(tu__kernel *k, const tu__node *node, const tail *t) 
     return write_output(k, SUMS, t->sum);
 }
 
-/* Computes everything in one block. */
-static tu_status lower_one_block(tu__selection *s, const tu__node *node, tu__kernel *k,
-                                 const tu__node *gradient) {
+/* Computes everything in one block, or one for each network of a stack. */
+static tu_status lower_block(tu__selection *s, const tu__node *node, tu__kernel *k,
+                             const tu__node *gradient) {
     loss_data *d = k->data;
     tu_type x = *tu__type_of(s, node->inputs[0]);
     tail t = find_tail(s, node, gradient);
-    plan_one_block(d, &x, t.scale);
+    plan_block(s, d, &x, t.scale);
     d->function = cuda_request(s, "softmax", "block_loss<%s, %s, %s>", cuda_type(x.dtype),
                                cuda_type(tu__type_of(s, node->inputs[1])->dtype),
                                cuda_type(t.cast ? t.cast->outputs[0].dtype : x.dtype));
     if (!d->function) return TU_NO_MEMORY;
-    k->run = run_one_block;
+    k->run = run_block;
     TU_TRY(read_inputs(k, node));
     TU_TRY(write_tail(k, node, &t));
     TU_TRY(fuse_gradient(k, gradient));
@@ -347,8 +366,8 @@ tu_status cuda_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     narrow_form form;
     if (find_narrow_form(s, node, &form)) return lower_narrow(s, node, k, &form);
     const tu__node *gradient = find_gradient(s, node);
-    bool one_block = gradient && fits_block(s, tu__type_of(s, node->inputs[0]));
-    return one_block ? lower_one_block(s, node, k, gradient) : lower_rows(s, node, k, gradient);
+    bool in_block = gradient && fits_block(s, tu__type_of(s, node->inputs[0]));
+    return in_block ? lower_block(s, node, k, gradient) : lower_rows(s, node, k, gradient);
 }
 
 /* A gradient whose loss is not computed, or on another device. */

@@ -20,8 +20,7 @@ static tu_status plan_pixels(tu__selection *s, tu_shape from, tu_shape to, int p
     *height = cuda_fast_divmod((uint32_t)to.dim[1]);
     *width = cuda_fast_divmod((uint32_t)to.dim[2]);
     int64_t pixels = to.dim[0] * to.dim[1] * to.dim[2];
-    return cuda_plan_columns(cuda_of(s), pixels, to.dim[3] / pack, false, layout, grid) ? TU_OK
-                                                                                        : TU_UNSUPPORTED;
+    return cuda_plan_columns(cuda_of(s), pixels, to.dim[3] / pack, 0, layout, grid) ? TU_OK : TU_UNSUPPORTED;
 }
 
 static tu_status add_operands(tu__kernel *k, const tu__node *node) {

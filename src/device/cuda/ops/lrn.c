@@ -42,14 +42,15 @@ static bool fits_warp(const lrn_args *a) {
            a->radius <= MAX_RADIUS;
 }
 
-/* `sums`: use few blocks with many rows each. */
-static void plan_warps(const cuda_device *device, lrn_data *d, bool sums) {
+/* `sums`: so many equal parts of the rows are summed, with few blocks that have many rows each; 0: nothing is summed. */
+static void plan_warps(const cuda_device *device, lrn_data *d, int64_t sums) {
     int lanes = (int)d->args.channels.value / THREAD_CHANNELS;
     d->args.lanes = cuda_fast_divmod((uint32_t)lanes);
     d->args.rows_per_warp = WARP / lanes;
     d->args.rows_per_block = d->args.rows_per_warp * (CUDA_COLUMN_THREADS / WARP);
-    d->grid = (cuda_grid){
-        {cuda_even_blocks(device, d->args.rows, d->args.rows_per_block, sums)}, CUDA_COLUMN_THREADS, 0};
+    if (sums > 1) d->args.rows /= sums;
+    unsigned blocks = cuda_even_blocks(device, d->args.rows, d->args.rows_per_block, sums);
+    d->grid = (cuda_grid){{blocks, 1, (unsigned)sums}, CUDA_COLUMN_THREADS, 0};
 }
 
 static const char *beta_name(double beta) {
@@ -73,7 +74,7 @@ tu_status cuda_lower_lrn(tu__selection *s, const tu__node *node) {
     d->args = args_of(node, channels);
     bool warps = fits_warp(&d->args);
     if (warps) {
-        plan_warps(cuda_of(s), d, false);
+        plan_warps(cuda_of(s), d, 0);
         d->function =
             cuda_request(s, "lrn", "lrn<%s, %d, %s>", type, d->args.radius, beta_name(d->args.beta));
     } else {
@@ -97,7 +98,7 @@ static tu_status run_lrn_grad(const tu__kernel *k) {
 
 /* The thread that writes an element is the only one that reads it, so the kernel can work in place. */
 static tu_status lower_in_warps(tu__selection *s, const tu__node *node, const lrn_args *args) {
-    static const char *const names[4] = CUDA_RELU_GRAD_NAMES("lrn_grad");
+    static const char *const names[8] = CUDA_RELU_GRAD_NAMES("lrn_grad");
     cuda_relu_grad epilogue = cuda_find_relu_grad(s, node, node->inputs[0]);
     int bits = cuda_relu_grad_bits(&epilogue);
     tu_dtype dtype = node->outputs[0].dtype;
@@ -105,7 +106,7 @@ static tu_status lower_in_warps(tu__selection *s, const tu__node *node, const lr
     lrn_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->args = *args;
-    plan_warps(cuda_of(s), d, epilogue.sum);
+    plan_warps(cuda_of(s), d, epilogue.sums);
     d->function = cuda_request(s, "lrn", "lrn_grad<%s, %d, %s, %d>", cuda_type(dtype), args->radius,
                                beta_name(args->beta), bits);
     if (!d->function) return TU_NO_MEMORY;

@@ -1,4 +1,5 @@
-/* Lowering rule of matmul: cuBLASLt (gemm.c) for f32, f64, bf16 and f16, a handwritten kernel for integers.
+/* Lowering rule of matmul: cuBLASLt (gemm.c) for f32, f64, bf16 and f16, a handwritten kernel for integers, and another for
+ * small layers of a stack (product.c).
  *
  * A product [..., m, k] x [k, n] whose left operand is not transposed is one product of all rows. For other batches
  * the longest axis of matrices at equal distances becomes the library's batch, and a loop of launches covers the
@@ -12,10 +13,17 @@
  * are a separate pointwise kernel (pointwise.c). cuBLASLt could fuse both, given y > 0 as a bit mask, but those
  * products lose more time than the fusion saves: an mlp step became 7 to 50% slower, with 128 to 32,768 samples in
  * tf32 and bf16.
+ *
+ * In a stack, a product that computes the gradient of weights may also update them (product_update.c).
  */
 #include "device/cuda/ops/gemm.h"
 #include "device/cuda/ops/ops.h"
+#include "device/cuda/ops/product.h"
+#include "device/cuda/ops/product_update.h"
 #include "device/kit/epilogue.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #include "device/cuda/kernels/gemm_args.h"
 
@@ -26,7 +34,8 @@ typedef struct offsets {
 
 typedef struct matmul_data {
     cuda_gemm gemm;
-    cuda_gemm_plan *plan;          /* NULL: use `function` */
+    cuda_gemm_plan *plan;          /* NULL: use `product` or `function` */
+    cuda_product *product;         /* for stacks; or NULL */
     const cuda_function *function; /* of kernels/gemm.cu */
     int64_t launches;
     offsets *launch_offsets;
@@ -43,7 +52,7 @@ static char *add_offset(void *address, int64_t elements, tu_dtype dtype) {
     return (char *)address + elements * (int64_t)tu_dtype_size(dtype);
 }
 
-static tu_status run_cublas(const tu__kernel *k) {
+static tu_status run_product(const tu__kernel *k) {
     const matmul_data *d = k->data;
     for (int64_t i = 0; i < d->launches; i++) {
         cuda_gemm_operands o = {.a = add_offset(k->in[0], d->launch_offsets[i].a, d->gemm.dtype),
@@ -51,7 +60,7 @@ static tu_status run_cublas(const tu__kernel *k) {
                                 .out = add_offset(k->out[0], d->launch_offsets[i].out, d->gemm.dtype),
                                 .workspace = k->workspace};
         if (d->bias) o.bias = k->in[2];
-        TU_TRY(cuda_gemm_run(k, d->plan, &o));
+        TU_TRY(d->product ? cuda_product_run(k, d->product, &o) : cuda_gemm_run(k, d->plan, &o));
     }
     return TU_OK;
 }
@@ -232,7 +241,8 @@ static tu_status plan_epilogue(tu__selection *s, const epilogue *e, matmul_data 
             return TU_UNSUPPORTED;
         g.bias_batch_stride = g.n;
     }
-    return cuda_gemm_plan_new(cuda_of(s), &g, &d->plan);
+    if (d->launches == 1) TU_TRY(cuda_product_new(s, &g, &d->product));
+    return d->product ? TU_OK : cuda_gemm_plan_new(cuda_of(s), &g, &d->plan);
 }
 
 static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
@@ -324,12 +334,32 @@ static void count_work(tu__kernel *k, const tu__node *node) {
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
 }
 
+/* A product with an epilogue computes more than one node. */
+tu_status cuda_fuse_into_product(tu__kernel *k, tu__cluster *c, tu__edge operand, bool *fused) {
+    matmul_data *d = k->data;
+    *fused = k->run == run_product && d->plan && k->node_count == 1 && d->launches == 1 &&
+             cuda_product_update_fits(k->owner, &d->gemm, c);
+    if (!*fused) return TU_OK;
+    const cuda_gemm gemm = d->gemm;
+    cuda_gemm_plan_free(d->plan);
+    k->release = NULL;
+    return cuda_product_update_plan(k, c, operand, &gemm);
+}
+
+/* Returns "matmul+bias (tf32)" for "matmul+bias (cuBLASLt)". */
+static const char *name_of_own(tu__selection *s, const char *name) {
+    char text[80];
+    snprintf(text, sizeof text, "%.*s (tf32)", (int)strcspn(name, " "), name);
+    return tu__arena_string(&s->arena, text);
+}
+
 tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {
     matmul_data data = {0};
     epilogue e;
     TU_TRY(describe_matmul(s, node, &data));
     TU_TRY(choose_epilogue(s, node, &data, &e));
-    tu__kernel *k = tu__kernel_new(s, node, e.name, data.plan ? run_cublas : run_kernel);
+    const char *name = data.product ? name_of_own(s, e.name) : e.name;
+    tu__kernel *k = name ? tu__kernel_new(s, node, name, data.function ? run_kernel : run_product) : NULL;
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cuda_gemm_plan_free(data.plan);

@@ -6,7 +6,7 @@
  */
 #include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/reduce.h"
-#include "device/kit/members.h"
+#include "device/cuda/runtime/branches.h"
 #include "device/kit/norm_fusion.h"
 
 #include "device/cuda/kernels/norm_args.h"
@@ -29,6 +29,7 @@ typedef struct norm_data {
     bool recomputes_relu, uses_mask; /* backward: in[5] contains these factors, or this mask */
     bool adds;                       /* backward: dy is the sum of in[4] and in[6] */
     tu__members members;             /* of a stack */
+    cuda_branches branches;
 } norm_data;
 
 /* ---- Tiling ---- */
@@ -122,7 +123,7 @@ static tu_status run_one_batch_norm(const tu__kernel *k) {
 
 static tu_status run_batch_norm(const tu__kernel *k) {
     const norm_data *d = k->data;
-    return tu__run_members(k, &d->members, run_one_batch_norm);
+    return cuda_run_members(k, &d->members, &d->branches, run_one_batch_norm);
 }
 
 /* ---- Its gradient. Inputs: x, gamma, mean, variance, dy, data from forward, value added to dy;
@@ -161,7 +162,7 @@ static tu_status run_one_batch_norm_gradient(const tu__kernel *k) {
 
 static tu_status run_batch_norm_gradient(const tu__kernel *k) {
     const norm_data *d = k->data;
-    return tu__run_members(k, &d->members, run_one_batch_norm_gradient);
+    return cuda_run_members(k, &d->members, &d->branches, run_one_batch_norm_gradient);
 }
 
 /* ---- Lowering ---- */
@@ -191,9 +192,8 @@ static tu_status create_kernel(tu__selection *s, const tu__node *node, double ep
     d->applying = tiling_to_apply(s, d->summing);
     size_t array = (size_t)d->width * compute_type_bytes(d);
     d->partial_bytes = (2 * (size_t)d->summing.splits * array + 63) & ~(size_t)63;
-    k->workspace_bytes = d->partial_bytes + (size_t)factors * array;
     cuda_kernel_set_costs(k, node);
-    return TU_OK;
+    return cuda_plan_branches(k, members, d->partial_bytes + (size_t)factors * array, &d->branches);
 }
 
 static tu_status set_function(const cuda_function **to, cuda_function *function) {

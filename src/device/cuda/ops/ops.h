@@ -18,6 +18,9 @@ tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *subkernels
 tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,
                               bool *splits_rows);
 
+/* matmul.c: the kernel of a product computes a cluster that reads the product (product_update.c). */
+tu_status cuda_fuse_into_product(tu__kernel *k, struct tu__cluster *c, tu__edge operand, bool *fused);
+
 /* cross_entropy.c: the logits that the kernel of a loss reads. */
 tu__edge cuda_loss_input_after_fusion(tu__selection *s, const tu__node *loss, uint32_t index);
 /* norm.c: the same for normalisations and their gradients. */

@@ -5,7 +5,8 @@
  *   many subkernels   independent subkernels, such as the updates of all parameters, share one launch. A block finds
  *                     its subkernel by its block index. Subkernels with the same program share its code;
  *   with sums         values are summed as they are computed. Over the rows (the gradient of a bias): a block handles
- *                     a chunk of rows, a thread a pack of columns in some of them. Along rows: a warp per row, or
+ *                     a chunk of rows, a thread a pack of columns in some of them; in a stack, blocks along z sum the
+ *                     rows of different networks. Along rows: a warp per row, or
  *                     blocks for long rows. If several blocks hold partial sums, a second launch adds them
  *                     (kernels/sums.cu).
  * The order of sums depends only on sizes and the GPU model, so results are bitwise reproducible.
@@ -80,7 +81,7 @@ static void skip_if_empty(unsigned char **end, uint32_t count, size_t size) {
     if (count == 0) *end += size;
 }
 
-static void write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *end) {
+void cuda_write_arguments(const tu__kernel *k, const cuda_subkernel *p, unsigned char *end) {
     for (uint32_t i = 0; i < p->address_count; i++) {
         void *address = k->in ? address_of(k, p->address[i]) : NULL;
         append_bytes(&end, &address, sizeof address);
@@ -189,6 +190,9 @@ static void write_sum_store(tu__text *text, const cuda_subkernel *subkernel, con
 }
 
 static void write_column_kernel(tu__text *text, const cuda_subkernel *subkernel) {
+    bool grouped = subkernel->groups > 1;
+    const char *row_index = grouped ? "((i64)blockIdx.z * a.rows + r)" : "r",
+               *group = grouped ? "(i64)blockIdx.z * a.row_packs * W + " : "";
     tu__text_printf(
         text,
         "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
@@ -204,7 +208,7 @@ static void write_column_kernel(tu__text *text, const cuda_subkernel *subkernel)
         "    if (end > a.rows) end = a.rows;\n"
         "    if (level < height && column < a.row_packs)\n"
         "        for (i64 r = (i64)blockIdx.x * a.chunk + level; r < end; r += height)\n"
-        "            program0::run(a.p, (program0::I)(r * a.row_packs + column), sum);\n"
+        "            program0::run(a.p, (program0::I)(%s * a.row_packs + column), sum);\n"
         "    u32 values = S * W * a.lanes;\n"
         "    if (level < height)\n"
         "        for (int s = 0; s < S; s++) for (int w = 0; w < W; w++)\n"
@@ -219,9 +223,9 @@ static void write_column_kernel(tu__text *text, const cuda_subkernel *subkernel)
         "        C total = shared[v];\n"
         "        for (u32 h = 1; h < height; h++) total += shared[h * values + v];\n"
         "        u32 s = v / (W * a.lanes), w = v / a.lanes %% W, c = blockIdx.y * a.lanes + v %% a.lanes;\n"
-        "        i64 row = (i64)a.row_packs * W, element = (i64)c * W + w;\n"
+        "        i64 row = (i64)a.row_packs * W%s, element = %s(i64)c * W + w;\n"
         "        if (c < a.row_packs) {\n",
-        subkernel->sum_count);
+        subkernel->sum_count, row_index, grouped ? " * gridDim.z" : "", group);
     write_sum_store(text, subkernel, "s", "element", "((i64)blockIdx.x * S + s) * row + element");
     tu__text_printf(text, "        }\n    }\n}\n");
 }
@@ -287,7 +291,7 @@ static void plan_single_block(launch_plan *l, sum_tail *t) {
     t->lanes = t->row_packs < SINGLE_BLOCK_LANES ? t->row_packs : SINGLE_BLOCK_LANES;
     t->chunk = p->rows;
     l->parts = 1;
-    l->grid = (cuda_grid){.blocks = {1, (t->row_packs + t->lanes - 1) / t->lanes},
+    l->grid = (cuda_grid){.blocks = {1, (t->row_packs + t->lanes - 1) / t->lanes, (unsigned)p->groups},
                           .threads = (unsigned)threads,
                           .shared = (unsigned)shared_bytes(p, threads)};
 }
@@ -297,12 +301,12 @@ static void plan_columns(const tu__kernel *k, launch_plan *l, sum_tail *t) {
     const cuda_subkernel *p = l->subkernels;
     t->lanes = t->row_packs < WARP ? t->row_packs : WARP;
     int64_t height = THREADS / t->lanes, tiles = (t->row_packs + t->lanes - 1) / t->lanes;
-    int64_t needed = 4 * (int64_t)cuda_of(k)->multiprocessors / tiles,
+    int64_t needed = 4 * (int64_t)cuda_of(k)->multiprocessors / (tiles * p->groups),
             limit = (p->rows + height - 1) / height;
     int64_t parts = needed < 1 ? 1 : needed < limit ? needed : limit;
     t->chunk = ((p->rows + parts - 1) / parts + height - 1) / height * height;
     l->parts = (p->rows + t->chunk - 1) / t->chunk;
-    l->grid = (cuda_grid){.blocks = {(unsigned)l->parts, (unsigned)tiles},
+    l->grid = (cuda_grid){.blocks = {(unsigned)l->parts, (unsigned)tiles, (unsigned)p->groups},
                           .threads = THREADS,
                           .shared = (unsigned)shared_bytes(p, THREADS)};
 }
@@ -329,6 +333,10 @@ static tu_status request_finish(tu__selection *s, launch_plan *l) {
     return TU_OK;
 }
 
+static int64_t count_results(const cuda_subkernel *p) {
+    return p->sums == TU__COLUMN_SUMS ? p->groups * p->row : p->rows;
+}
+
 static tu_status plan_sums(tu__kernel *k, launch_plan *l) {
     const cuda_subkernel *p = l->subkernels;
     sum_tail t = {.rows = p->rows, .row_packs = (uint32_t)(p->row / p->width), .split = 1};
@@ -340,7 +348,7 @@ static tu_status plan_sums(tu__kernel *k, launch_plan *l) {
         plan_rows(k, l, &t);
     t.parts = (uint32_t)l->parts;
     for (uint32_t i = 0; i < p->sum_count; i++) t.divisor[i] = p->sum[i].divisor;
-    int64_t results = p->sums == TU__COLUMN_SUMS ? p->row : p->rows;
+    int64_t results = count_results(p);
     if (l->parts > 1) k->workspace_bytes = (size_t)(l->parts * results * p->sum_count) * (p->wide ? 8 : 4);
     l->tail = cuda_subkernel_size(p);
     l->bytes = l->tail + sizeof t;
@@ -355,7 +363,7 @@ static tu_status finish_sum(const tu__kernel *k, const launch_plan *l, uint32_t 
     const cuda_subkernel *p = l->subkernels;
     size_t element = p->wide ? 8 : 4;
     bool columns = p->sums == TU__COLUMN_SUMS;
-    int64_t results = columns ? p->row : p->rows;
+    int64_t results = count_results(p);
     finish_sums_args a = {.partial = (char *)k->workspace +
                                      (size_t)(index * results * (columns ? 1 : l->parts)) * element,
                           .out = k->out[p->sum[index].out],
@@ -374,7 +382,7 @@ static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
     _Alignas(16) unsigned char arguments[MAX_PARAMETERS];
     sum_tail t;
     memcpy(arguments, l->arguments, l->bytes);
-    write_arguments(k, p, arguments);
+    cuda_write_arguments(k, p, arguments);
     memcpy(&t, arguments + l->tail, sizeof t);
     t.partial = k->workspace;
     for (uint32_t i = 0; i < p->sum_count; i++) t.out[i] = k->out[p->sum[i].out];
@@ -385,13 +393,16 @@ static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
 }
 
 tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *splits_rows) {
-    enum { MAX_COLUMNS = 1 << 16 }; /* columns; wider sums are left to reduce.c */
-    (void)c;
+    enum {
+        MAX_COLUMNS = 1 << 16 /* wider sums are left to reduce.c */,
+        MAX_GROUPS = 65535 /* blocks along z */
+    };
+    bool is_per_network = f.outer == c->s->graph->members && f.outer <= MAX_GROUPS;
     (void)dtype;
     *splits_rows = false;
     bool fits = f.outer * f.reduced * f.inner < INT32_MAX;
     if (f.inner == 1) return fits ? TU__ROW_SUMS : TU__NO_SUMS;
-    return fits && f.outer == 1 && f.inner <= MAX_COLUMNS ? TU__COLUMN_SUMS : TU__NO_SUMS;
+    return fits && (f.outer == 1 || is_per_network) && f.inner <= MAX_COLUMNS ? TU__COLUMN_SUMS : TU__NO_SUMS;
 }
 
 /* ---- Kernels without sums ---- */
@@ -453,7 +464,7 @@ static uint32_t count_fitting(const cuda_subkernel *subkernels, uint32_t count) 
 
 tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *subkernel) {
     k->flops += (int64_t)(c->member_count + c->sum_count) * tu_shape_elements(c->space);
-    return cuda_write_program(k, c, subkernel);
+    return cuda_write_program(k, c, NULL, subkernel);
 }
 
 tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *data) {
@@ -476,7 +487,7 @@ static tu_status run_without_sums(const tu__kernel *k, const launch_plan *l) {
     _Alignas(16) unsigned char arguments[MAX_PARAMETERS];
     memcpy(arguments, l->arguments, l->bytes);
     for (uint32_t p = 0; p < l->count; p++)
-        write_arguments(k, &l->subkernels[p], arguments + (l->count > 1 ? l->offsets[p] : 0));
+        cuda_write_arguments(k, &l->subkernels[p], arguments + (l->count > 1 ? l->offsets[p] : 0));
     return cuda_launch(k, l->function, l->grid, arguments);
 }
 

@@ -27,15 +27,19 @@ struct cuda_subkernel {
     const double *numbers;
     const fast_divmod *axes;
     tu__sum_kind sums;
-    int64_t rows, row; /* shape of the space if it is summed */
+    int64_t groups, rows, row; /* shape of the space if it is summed; groups: of column sums, else 1 */
     uint32_t sum_count;
     cuda_sum sum[TU__MAX_SUMS];
 };
 
 enum { CUDA_WRITE = 1 << 20 };
 
-/* pointwise_text.c: writes the subkernel and adds the kernel's reads and writes. */
-tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subkernel);
+/* pointwise_text.c: writes the subkernel and adds the kernel's reads and writes. `product`: an f32 operand of the space's shape
+ * that the kernel computes and passes to the program; NULL: none. */
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, const tu__edge *product,
+                             cuda_subkernel *subkernel);
+/* pointwise.c: writes the structure of a subkernel. Without addresses if the kernel is not bound. */
+void cuda_write_arguments(const tu__kernel *k, const cuda_subkernel *subkernel, unsigned char *arguments);
 
 /* Returns the size of the subkernel's structure. */
 static inline size_t cuda_subkernel_size(const cuda_subkernel *p) {

@@ -16,6 +16,15 @@
  *         for (int w = 0; w < W; w++) { const C x0 = widen(v0.element[w]); … s0.element[w] = narrow<f32>(m2); }
  *         ((pack<f32, W> *)p.address[2])[i] = s0;
  *     }
+ *
+ * If a kernel of another operation computes one of the operands, and passes packs of it to the program (product_update.c), the
+ * dense loads of a pack are a function of their own, so that the kernel can issue those of several packs before the stores of
+ * the first, and earlier ask for them to be in the cache:
+ *
+ *     struct fetched { pack<f32, W> v1; };
+ *     static __device__ inline void prefetch(const subkernel &p, I i) { prefetch_l2(…); }
+ *     static __device__ inline void fetch(const subkernel &p, I i, fetched &f) { f.v1 = …; }
+ *     static __device__ inline void run(const subkernel &p, I i, const fetched &f, const pack<f32, W> &product) { … }
  */
 #include <string.h>
 
@@ -30,13 +39,16 @@ typedef struct load {
     uint32_t in; /* index in the kernel's reads */
     int64_t stride[TU_MAX_RANK];
     bool dense, single; /* dense: indexed by the pack's number; single: one element for all */
+    bool is_product;    /* passed to the program instead of loaded */
 } load;
 
 typedef struct writer {
     tu__kernel *k;
     tu__cluster *c;
     cuda_subkernel *subkernel;
+    const tu__edge *product; /* the operand that is passed to the program; NULL: none */
     tu__text text;
+    tu__text fields, fetch, prefetch; /* of dense loads, if there is a product */
     load loads[CUDA_MAX_LOADS];
     uint32_t load_count;
     int64_t rank, dim[TU_MAX_RANK]; /* of the space, with merged axes */
@@ -64,6 +76,8 @@ static tu_status add_load(writer *w, const tu__operand *operand) {
     load *l = &w->loads[w->load_count++];
     *l = (load){.value = operand->value, .type = operand->type, .in = w->k->read_count};
     tu__broadcast_strides(operand->type.shape, w->c->space, l->stride);
+    l->is_product = w->product && tu__same_edge(operand->value, *w->product);
+    if (l->is_product) return TU_OK;
     return tu__kernel_read(w->k, operand->value);
 }
 
@@ -183,12 +197,25 @@ static void write_offset(writer *w, const load *l) {
     }
 }
 
+static void write_fetch(writer *w, uint32_t index, const char *type, uint32_t slot) {
+    tu__text_printf(&w->fields, " pack<%s, W> v%u;", type, index);
+    tu__text_printf(&w->fetch, " f.v%u = ((const pack<%s, W> *)p.address[%u])[i];", index, type, slot);
+    tu__text_printf(&w->prefetch, " prefetch_l2((const pack<%s, W> *)p.address[%u] + i);", type, slot);
+    tu__text_printf(&w->text, "    const pack<%s, W> &v%u = f.v%u;\n", type, index, index);
+}
+
 static void write_load(writer *w, uint32_t index) {
     load *l = &w->loads[index];
     const char *type = cuda_type(l->type.dtype);
     uint32_t slot = w->address_count;
+    if (l->is_product) {
+        tu__text_printf(&w->text, "    const pack<%s, W> &v%u = product;\n", type, index);
+        return;
+    }
     w->address[w->address_count++] = l->in;
-    if (l->single) {
+    if (w->product && l->dense && !l->single) {
+        write_fetch(w, index, type, slot);
+    } else if (l->single) {
         tu__text_printf(&w->text, "    const C x%u = (C)widen(*(const %s *)p.address[%u]);\n", index, type,
                         slot);
     } else if (l->dense) {
@@ -295,7 +322,7 @@ static int find_reusable_read(const writer *w, const tu__node *node, bool *reuse
     for (uint32_t i = 0; i < w->load_count; i++) {
         const load *l = &w->loads[i];
         bool is_variable = l->value.node == variable;
-        if (!l->dense || reused[i] || tu_dtype_size(l->type.dtype) != size ||
+        if (!l->dense || l->is_product || reused[i] || tu_dtype_size(l->type.dtype) != size ||
             (chosen != TU__NONE && !is_variable))
             continue;
         chosen = i;
@@ -323,7 +350,8 @@ static tu_status list_sums(writer *w) {
     cuda_subkernel *subkernel = w->subkernel;
     subkernel->sums = c->sums;
     subkernel->row = c->sum_row;
-    subkernel->rows = c->sum_count ? w->elements / c->sum_row : 0;
+    subkernel->groups = c->sum_count ? c->sum_groups : 1;
+    subkernel->rows = c->sum_count ? w->elements / c->sum_row / c->sum_groups : 0;
     for (uint32_t i = 0; i < c->sum_count; i++) {
         const tu__node *node = c->sum_nodes[i];
         int64_t results = tu_shape_elements(node->outputs[0].shape);
@@ -349,7 +377,15 @@ static void write_declarations(tu__text *text, const writer *w) {
                     "fast_divmod axis[%u]; };\n",
                     at_least_one(w->address_count), at_least_one(w->stride_count),
                     at_least_one(w->number_count), at_least_one(w->subkernel->axis_count));
+    if (w->product)
+        tu__text_printf(text,
+                        "struct fetched {%s };\n"
+                        "static __device__ inline void prefetch(const subkernel &p, I i) {%s }\n"
+                        "static __device__ inline void fetch(const subkernel &p, I i, fetched &f) {%s }\n",
+                        tu__text_string(&w->fields), tu__text_string(&w->prefetch),
+                        tu__text_string(&w->fetch));
     tu__text_printf(text, "static __device__ inline void run(const subkernel &p, I i");
+    if (w->product) tu__text_printf(text, ", const fetched &f, const pack<f32, W> &product");
     if (w->c->sum_count) tu__text_printf(text, ", C (&sum)[%u][W]", w->c->sum_count);
     tu__text_printf(text, ") {\n");
 }
@@ -389,16 +425,18 @@ static tu_status write_program(writer *w) {
     tu__text_append(&program, tu__text_string(&w->text), w->text.length);
     write_declarations(&program, w);
     tu__text_append(&program, tu__text_string(&body), body.length);
-    if (body.failed) program.failed = true;
+    if (body.failed || w->fields.failed || w->fetch.failed || w->prefetch.failed) program.failed = true;
     tu_status status = store_lists(w, &program);
     tu__text_free(&body);
     tu__text_free(&program);
     return status;
 }
 
-tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subkernel) {
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, const tu__edge *product,
+                             cuda_subkernel *subkernel) {
     writer *w = tu__alloc(sizeof *w, "a fused kernel");
     if (!w) return TU_NO_MEMORY;
+    w->product = product;
     *subkernel = (cuda_subkernel){.wide = c->wide};
     w->k = k;
     w->c = c;
@@ -407,6 +445,9 @@ tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subk
     w->needs_64_bits = w->elements >= INT32_MAX;
     tu_status status = write_program(w);
     tu__text_free(&w->text);
+    tu__text_free(&w->fields);
+    tu__text_free(&w->fetch);
+    tu__text_free(&w->prefetch);
     tu__free(w);
     return status;
 }

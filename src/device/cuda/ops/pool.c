@@ -65,10 +65,10 @@ static void count_positions(const pool_args *a, position_kind kind, int64_t coun
     }
 }
 
-/* Plans the grid and all arguments but addresses. Returns TU_UNSUPPORTED if sizes are too large. `resident_only`: the
- * kernel sums. */
+/* Plans the grid and all arguments but addresses. Returns TU_UNSUPPORTED if sizes are too large. `sums`: of
+ * cuda_plan_columns. */
 static tu_status plan_grid(tu__selection *s, const windows *w, tu_shape x, tu_shape y, position_kind kind,
-                           int pack, bool resident_only, pool_launch *l) {
+                           int pack, int64_t sums, pool_launch *l) {
     if (!is_small(w, x)) return TU_UNSUPPORTED;
     pool_args *a = &l->args;
     a->channels = (int)x.dim[3];
@@ -83,8 +83,8 @@ static tu_status plan_grid(tu__selection *s, const windows *w, tu_shape x, tu_sh
     count_positions(a, kind, count);
     a->position_rows = cuda_fast_divmod((uint32_t)count[0]);
     a->position_columns = cuda_fast_divmod((uint32_t)count[1]);
-    bool planned = cuda_plan_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack,
-                                     resident_only, &a->layout, &l->grid);
+    bool planned = cuda_plan_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack, sums,
+                                     &a->layout, &l->grid);
     return planned ? TU_OK : TU_UNSUPPORTED;
 }
 
@@ -114,7 +114,7 @@ static int unrolled_size(const windows *w) {
 
 static tu_status request_argmax(tu__selection *s, const windows *w, tu_type x, tu_shape y, pool_launch *l) {
     int pack = cuda_pack_width(x.dtype, x.shape.dim[3]);
-    TU_TRY(plan_grid(s, w, x.shape, y, WINDOWS, pack, false, l));
+    TU_TRY(plan_grid(s, w, x.shape, y, WINDOWS, pack, 0, l));
     l->function = cuda_request(s, "pool", "max_pool<%s, %d, %s, %d>", cuda_type(x.dtype), pack, index_type(w),
                                unrolled_size(w));
     return l->function ? TU_OK : TU_NO_MEMORY;
@@ -188,17 +188,17 @@ static tu_status run_max_pool_grad(const tu__kernel *k) {
 }
 
 /* Uses patches for the common windows; others use one thread per element. */
-static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x, tu_shape y, int epilogue,
-                                  pool_launch *l) {
+static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x, tu_shape y,
+                                  const cuda_relu_grad *epilogue, pool_launch *l) {
     int pack = cuda_pack_width(x.dtype, x.shape.dim[3]), window_size = unrolled_size(w);
     bool patches = window_size && w->stride[0] == 2 && w->stride[1] == 2;
-    TU_TRY(plan_grid(s, w, x.shape, y, patches ? PATCHES : ELEMENTS, pack, epilogue >= 2, l));
+    TU_TRY(plan_grid(s, w, x.shape, y, patches ? PATCHES : ELEMENTS, pack, epilogue->sums, l));
     if (patches)
         l->function = cuda_request(s, "pool", "max_pool_grad_patches<%s, %d, %d, 2, %d>", cuda_type(x.dtype),
-                                   pack, window_size, epilogue);
+                                   pack, window_size, cuda_relu_grad_bits(epilogue));
     else
         l->function = cuda_request(s, "pool", "max_pool_grad<%s, %d, %s, %d>", cuda_type(x.dtype), pack,
-                                   index_type(w), epilogue);
+                                   index_type(w), cuda_relu_grad_bits(epilogue));
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -212,15 +212,14 @@ static tu_status read_argmax(tu__kernel *k, const tu__node *node, const windows 
 }
 
 tu_status cuda_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
-    static const char *const names[4] = CUDA_RELU_GRAD_NAMES("max_pool_grad");
+    static const char *const names[8] = CUDA_RELU_GRAD_NAMES("max_pool_grad");
     tu_type x = node->outputs[0];
     cuda_relu_grad epilogue = cuda_find_relu_grad(s, node, node->inputs[0]);
-    int bits = cuda_relu_grad_bits(&epilogue);
-    tu__kernel *k = tu__kernel_new(s, node, names[bits], run_max_pool_grad);
+    tu__kernel *k = tu__kernel_new(s, node, names[cuda_relu_grad_bits(&epilogue)], run_max_pool_grad);
     max_grad_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     windows w = windows_of(node);
-    TU_TRY(request_gradient(s, &w, x, input_shape(s, node, 1), bits, &d->gradient));
+    TU_TRY(request_gradient(s, &w, x, input_shape(s, node, 1), &epilogue, &d->gradient));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
     TU_TRY(read_argmax(k, node, &w, d));
     if (epilogue.sum)
@@ -262,7 +261,7 @@ tu_status cuda_lower_max_pool_pick(tu__selection *s, const tu__node *node) {
     pool_launch *l = k ? tu__kernel_data(k, sizeof *l) : NULL;
     if (!l) return TU_NO_MEMORY;
     windows w = windows_of(node);
-    TU_TRY(plan_grid(s, &w, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS, 1, false, l));
+    TU_TRY(plan_grid(s, &w, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS, 1, 0, l));
     l->function = cuda_request(s, "pool", "max_pool_pick<%s>", cuda_type(node->outputs[0].dtype));
     return l->function ? add_operands(k, node) : TU_NO_MEMORY;
 }
@@ -276,7 +275,7 @@ static tu_status lower_average(tu__selection *s, const tu__node *node, tu_shape 
     windows w = windows_of(node);
     tu_dtype dtype = node->outputs[0].dtype;
     int pack = cuda_pack_width(dtype, x.dim[3]);
-    TU_TRY(plan_grid(s, &w, x, y, kind, pack, false, l));
+    TU_TRY(plan_grid(s, &w, x, y, kind, pack, 0, l));
     l->args.count_padding = count_padding != 0;
     l->function = cuda_request(s, "pool", "%s<%s, %d>", node->op->name, cuda_type(dtype), pack);
     return l->function ? add_operands(k, node) : TU_NO_MEMORY;

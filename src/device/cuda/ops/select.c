@@ -44,6 +44,7 @@ tu_status cuda_lower(cuda_device *device, const tu_partition *partition, tu_plan
         .make_subkernel = cuda_make_subkernel,
         .finish_subkernels = cuda_finish_subkernels,
         .sum_kind_of = cuda_sum_kind_of,
+        .fuse_into_kernel = cuda_fuse_into_product,
     };
     TU_TRY(cuda_make_current(device));
     tu_status status = tu__select(device, &selector, partition, plan);

@@ -43,6 +43,8 @@
 
 typedef struct cuda_device cuda_device;
 
+enum { CUDA_MAX_BRANCHES = 8 };
+
 /* A stream with numbered events: queue.c. Several threads may copy, record and wait; one launches executables, and only
  * it uses `active`, `capturing` and the side streams. */
 typedef struct tu_queue {
@@ -50,9 +52,11 @@ typedef struct tu_queue {
     CUstream stream;
     CUstream active;          /* that kernels enqueue into: `stream`, or a side stream for one kernel */
     bool capturing;           /* true while the stream is being captured */
-    bool forked;              /* while kernels are captured on several streams */
+    bool forked;              /* while kernels are enqueued on several streams */
     CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
     CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
+    CUstream branch_streams[CUDA_MAX_BRANCHES]; /* [1] and up: of the networks of a stack: branches.c */
+    CUevent branch_events[CUDA_MAX_BRANCHES];   /* fork the branches, [0], and join them */
     uint32_t event_count;
     CUevent *events;                    /* NULL until first recorded */
     struct cuda_connection *connection; /* that its work uses; NULL: it waits for no other process */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "device/cuda/runtime/branches.h"
 #include "device/cuda/runtime/capture_lock.h"
 
 /* ---- Building ---- */
@@ -30,6 +31,7 @@ static tu_status bind_kernels(cuda_kernels *k, tu__kernel_plan *plan, const tu_b
     if (!k->runtime) return TU_NO_MEMORY;
     TU_TRY(tu__kernels_bind(plan, binding, k->queue, &k->bound));
     TU_TRY(cuda_compile_plan(k->device, plan));
+    TU_TRY(cuda_create_branches(k->queue, k->runtime->branches));
     return cuda_assign_kernel_streams(k);
 }
 

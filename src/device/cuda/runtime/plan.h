@@ -8,6 +8,7 @@ typedef struct cuda_runtime {
     cuda_function *functions;
     bool compiled; /* guarded by the device's build_lock */
     bool capture_forbidden;
+    int branches; /* that its kernels use at most: branches.h */
     const cuda_function *ring_in, *ring_out;
 } cuda_runtime;
 

@@ -3,6 +3,7 @@
  * A CUDA event is created when its number is first recorded, since a program needs only some of them. An event that was
  * never recorded has happened. */
 #include "base/alloc.h"
+#include "device/cuda/runtime/branches.h"
 #include "device/cuda/runtime/cuda.h"
 #include "device/cuda/runtime/streams.h"
 
@@ -34,6 +35,7 @@ void cuda_queue_close(cuda_queue *queue) {
         cuda.cuStreamSynchronize(queue->stream);
     }
     destroy_side_streams(queue);
+    cuda_destroy_branches(queue);
     for (uint32_t i = 0; queue->events && i < queue->event_count; i++)
         if (queue->events[i]) cuda.cuEventDestroy(queue->events[i]);
     if (queue->stream) cuda.cuStreamDestroy(queue->stream);
