@@ -47,7 +47,8 @@ static tu_value pooled(tu_value x) {
 static tu_value shifted(tu_value x) {
     tu_shape shape = tu_value_shape(x);
     int64_t elements = shape.dim[1] * shape.dim[2] * shape.dim[3];
-    tu_value bias = tu_variable(x.graph, "shift", TU_F32, TU_SHAPE(elements), .init = {TU_INIT_ZEROS});
+    tu_value bias =
+        tu_variable(x.graph, "shift", TU_F32, TU_SHAPE(elements), .init = {.kind = TU_INIT_ZEROS});
     x = tu_relu(tu_add(tu_reshape(x, TU_SHAPE(shape.dim[0], elements)), bias));
     x = tu_max_pool(tu_reshape(x, shape), .window = {2, 2}, .stride = {2, 2});
     return tu_dense(tu_flatten(x), CLASSES, .name = "logits");
