@@ -13,12 +13,13 @@ static tu_init bias_of(tu_value x, int64_t units) {
 }
 
 static tu_value build_for_rows(tu_value x, const tu_network_options *o) {
+    int64_t units = o->base;
     tu_init init = {.kind = TU_INIT_XAVIER_UNIFORM};
-    x = tu_dense(x, .units = o->base, .act = TU_RELU, .weights = init, .bias = bias_of(x, o->base),
-                 .name = "hidden1"); /* [n, 512] */
-    x = tu_dense(x, .units = o->base, .act = TU_RELU, .weights = init, .bias = bias_of(x, o->base),
-                 .name = "hidden2"); /* [n, 512] */
-    return tu_dense(x, .units = o->classes, .bias = bias_of(x, o->classes), .name = "logits"); /* [n, 10] */
+    x = tu_dense(x, .units = units, .act = TU_RELU, .weights = init, .bias = bias_of(x, units),
+                 .name = "hidden1");
+    x = tu_dense(x, .units = units, .act = TU_RELU, .weights = init, .bias = bias_of(x, units),
+                 .name = "hidden2");
+    return tu_dense(x, .units = o->classes, .bias = bias_of(x, o->classes), .name = "logits");
 }
 
 static tu_value build(tu_value x, const tu_network_options *o) {
