@@ -15,6 +15,7 @@
     "memory limit of each GPU; the smaller of this and --memory-limit applies; 0: no limit"
 #define CLI_HELP_GPU_MEMORY_RESERVE                                                                          \
     "memory to allocate on each GPU at the start and keep; 0: allocate as needed"
+#define CLI_HELP_HEADER "whether the first line of a table has the names of its columns"
 #define CLI_HELP_IGNORE_LABEL "leave out the images of an array with this label"
 #define CLI_HELP_INVARIANT                                                                                   \
     "split every batch into K shards, for bit-identical results on any number of devices; 0: off"

@@ -75,7 +75,8 @@ static tu_status check_caller_dataset(const tu__settings *s) {
         bool given;
     } options[] = {{"--skip-bad", s->skip_bad},      {"--ignore-label", *s->ignore_label},
                    {"--target", *s->target},         {"--drop", *s->drop},
-                   {"--categories", *s->categories}, {"--context", s->window > 0}};
+                   {"--categories", *s->categories}, {"--context", s->window > 0},
+                   {"--header", *s->header}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].given)
             return tu_fail(
@@ -123,7 +124,7 @@ static tu_status open_dataset(tu__trainer *t, const char *data, int64_t height, 
                            .progress = report_loading, .context = t, .validation = validation,
                            .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL,
                            .target = s->target, .categories = tu__categories_of(s), .drop = s->drop,
-                           .window = window));
+                           .header = s->header, .window = window));
     t->dataset = t->opened;
     report_dataset_notices(t);
     return TU_OK;
