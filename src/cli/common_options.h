@@ -5,6 +5,7 @@
 #ifndef TU__CLI_COMMON_OPTIONS_H
 #define TU__CLI_COMMON_OPTIONS_H
 
+#define CLI_HELP_BASE "width of the network's first layer; 0: the network's default"
 #define CLI_HELP_BATCH "batch size"
 #define CLI_HELP_BF16_GRADIENTS "send gradients between devices as bf16"
 #define CLI_HELP_CENTRAL "device that holds the variables under --strategy central"
