@@ -53,7 +53,7 @@ static void choose_drawn(tu__page_trials *t, bool *is_best) {
     for (size_t i = 0; i < best; i++) is_best[t->order[i]] = true;
     for (size_t i = 0; i < count; i++) {
         bool is_next = false;
-        if (!is_best[i]) { /* the first of each 500th part of the others */
+        if (others && !is_best[i]) { /* the first of each 500th part of the others */
             is_next = seen == 0 || seen * TU__PAGE_OTHERS / others != (seen - 1) * TU__PAGE_OTHERS / others;
             seen++;
         }

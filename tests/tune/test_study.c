@@ -334,6 +334,46 @@ static void waiting_ends_with_the_patience_or_the_stop_flag(void **state) {
     tu__study_close(&study);
 }
 
+static int failures;
+
+static tu_status run_or_fail(tu__sql *sql, const char *statement, size_t count, const tu__sql_value *values,
+                             tu__sql_result *result) {
+    if (!failures) return tu__sql_sqlite.run(sql, statement, count, values, result);
+    failures--;
+    sql->may_retry = true;
+    return tu_fail(TU_IO, "the database is away");
+}
+
+/* Nobody could renew heartbeats while the database was away: others get time to return, and lose no attempt. */
+static void a_database_that_was_away_costs_no_attempt(void **state) {
+    (void)state;
+    tu__study study, other;
+    tu__study_plan plan = plan_of("none", 1);
+    tu__sql_driver driver = tu__sql_sqlite;
+    driver.run = run_or_fail;
+    plan.attempts = 1;
+    open_study(&study, &plan);
+    study.timeout = 0.1;
+    tu__claim first = claim(&study, TU__CLAIMED);
+    assert_int_equal(tu__sql_run(&study.sql, "UPDATE trial SET heartbeat = 1", 0, NULL, NULL), TU_OK);
+    open_study(&other, &plan);
+    other.timeout = 0.1;
+    other.sql.driver = &driver;
+    failures = 10; /* with pauses of 10 ms and more, which grow: together more than half of the timeout */
+    claim(&other, TU__CLAIM_LATER);
+    other.timeout = 1000; /* in the time after it, too */
+    other.sql.away_seconds = 1000;
+    claim(&other, TU__CLAIM_LATER);
+    const tu__claim *claims[] = {&first};
+    assert_int_equal(tu__study_heartbeat(&study, 1, claims), TU_OK); /* it still has its trial */
+    assert_int_equal(tu__sql_run(&study.sql, "UPDATE trial SET heartbeat = 1, attempts = 0", 0, NULL, NULL),
+                     TU_OK);
+    other.sql.back_at -= 2000; /* a worker that does not return is dead */
+    assert_int_equal(claim(&other, TU__CLAIMED).attempt, 1);
+    tu__study_close(&other);
+    tu__study_close(&study);
+}
+
 /* ---- Pruning ---- */
 
 static void asha_keeps_the_best_quarter_of_a_rung(void **state) {
@@ -733,6 +773,7 @@ int main(void) {
         STUDY_TEST(a_connection_that_was_lost_while_idle_is_opened_again),
         STUDY_TEST(one_process_takes_the_test_also_if_the_answer_is_lost),
         STUDY_TEST(waiting_ends_with_the_patience_or_the_stop_flag),
+        STUDY_TEST(a_database_that_was_away_costs_no_attempt),
         STUDY_TEST(asha_keeps_the_best_quarter_of_a_rung),
         STUDY_TEST(the_median_of_others_prunes_after_five_trials),
         cmocka_unit_test(pruners_are_found_by_name),
