@@ -24,12 +24,14 @@
 enum {
     MAX_VALIDATION =
         5000, /* default maximum of images in the validation split: the standard error of the accuracy is then below 1% */
-    MIN_STEPS = 300,     /* minimum number of steps if neither --epochs nor --steps is given */
-    TABLE_EPOCHS = 100,  /* of a table, by the recipe "quick": see epochs_of_table() */
-    TABLE_STEPS = 20000, /* but at most as many steps: seconds, or a minute for a wide network */
-    TABLE_BATCH = 64,    /* of a table for which TABLE_EPOCHS are then at most TABLE_STEPS */
+    MIN_STEPS = 300, /* minimum number of steps if neither --epochs nor --steps is given */
     TARGET_EVALUATIONS =
-        20, /* approximate number of evaluations and checkpoints of a run with such a length */
+        20, /* approximate number of evaluations and checkpoints if the number of epochs is chosen here */
+    /* Of a table, by the recipe "quick": 100 epochs, but no more than 4,000 steps need. More overfit, and take minutes if the
+     * network is wide. Batches are smaller if 100 epochs are then at most 4,000 steps. */
+    TABLE_EPOCHS = 100,
+    TABLE_STEPS = 4000,
+    TABLE_BATCH = 64,
 };
 
 void tu__trainer_report(tu__trainer *t, tu_train_event event, const char *message) {
@@ -216,9 +218,8 @@ static void choose_batch(tu__trainer *t) {
     if (!t->options.batch && few && is_quick_table(config)) config->settings.batch = TABLE_BATCH;
 }
 
-/* Returns the number of epochs for a table: the recipe's are meant for images. A function of a few numbers is learned in about as
- * many epochs whatever the number of rows is, and a step takes less than a millisecond (docs/tables.md). A large table gets
- * fewer, at least those of the recipe. */
+/* Returns the number of epochs for a table: the recipe's are meant for images, and are a few steps for most tables. A large table
+ * gets fewer, at least those of the recipe (docs/tables.md). */
 static int64_t epochs_of_table(const tu__run_config *config) {
     int64_t epochs = (TABLE_STEPS - 1) / config->steps_per_epoch + 1;
     if (epochs > TABLE_EPOCHS) epochs = TABLE_EPOCHS;
