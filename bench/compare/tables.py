@@ -2,12 +2,18 @@
 """Trains mlp on tables next to scikit-learn's MLPClassifier and MLPRegressor, and prints both errors.
 
     bench/compare/tables.py [--tutti build/release/tutti] [--splits 10] [--seeds 2] [--epochs 100] [--only SETS]
+    bench/compare/tables.py --defaults [--all-rows] [...]
 
 Every split shuffles the rows, and both sides train on the same nine tenths and are tested on the same tenth, which Tutti
-chooses, with several seeds each. Both have two hidden layers of 64 units and use Adam with a constant rate of 0.001, batches of 32, the same number
-of epochs, no weight decay and one thread. scikit-learn gets a pipeline that does what Tutti does by itself: missing numbers
-are replaced by the mean and marked, numbers and the target are standardised, categories are one-hot. The sets marked with *
-have every twentieth cell removed and one column of numbers turned into text.
+chooses, with several seeds each. The standard error is that of the mean difference between the two, split by split. Both
+have two hidden layers of 64 units and one thread, and use Adam with a constant rate of 0.001, batches of 32, the same number
+of epochs and no weight decay. With --defaults they use their own default settings instead, and Tutti keeps a tenth of its
+training rows for validation, unless --all-rows is given.
+
+scikit-learn gets a pipeline that does what Tutti does by itself: missing numbers are replaced by the mean and marked, numbers
+and the target are standardised, categories are one-hot. The sets marked with * have every twentieth cell removed and one column
+of numbers turned into text. friedman500 and friedman2000 are samples of make_friedman1 with noise of deviation 1; --only names
+them, they are not part of the list.
 """
 
 import argparse
@@ -38,6 +44,10 @@ SETS = [("iris", False), ("wine", False), ("breast_cancer", False), ("breast_can
 
 def load(name, damaged):
     """Returns the names of the columns, the rows (numbers, texts or None), and the targets."""
+    if name.startswith("friedman"):
+        found = datasets.make_friedman1(n_samples=int(name[len("friedman"):]), noise=1.0, random_state=7)
+        names = ["x%d" % i for i in range(found[0].shape[1])]
+        return names, found[0].tolist(), found[1].tolist(), False
     found = getattr(datasets, "load_" + name)()
     names = ["x%d" % i for i in range(found.data.shape[1])]
     rows = [[float(x) for x in row] for row in found.data]
@@ -81,14 +91,20 @@ def write_csv(path, names, rows, targets):
                             [target if isinstance(target, str) else repr(target)])
 
 
-def run_tutti(tutti, folder, names, rows, targets, seed, epochs):
+def settings_of_tutti(arguments):
+    if arguments.defaults:
+        return ["--validation", "0"] if arguments.all_rows else []
+    return ["--epochs", str(arguments.epochs), "--batch", str(BATCH), "--optimizer", "adam", "--rate", str(RATE),
+            "--schedule", "constant", "--validation", "0", "--checkpoint-every", "1000000"]
+
+
+def run_tutti(arguments, folder, names, rows, targets, seed):
     path, out = os.path.join(folder, "table.csv"), os.path.join(folder, "run-%d" % seed)
     write_csv(path, names, rows, targets)
-    run([tutti, "train", "mlp", "--data", path, "--target", "target", "--base", str(WIDTH), "--epochs", str(epochs),
-         "--batch", str(BATCH), "--optimizer", "adam", "--rate", str(RATE), "--schedule", "constant", "--validation",
-         "0", "--threads", "1", "--devices", "cpu:0", "--seed", str(seed), "--checkpoint-every", "1000000", "--quiet",
-         "--out", out], stderr=subprocess.DEVNULL)
-    return json.loads(run([tutti, "eval", out, "--json"]))
+    run([arguments.tutti, "train", "mlp", "--data", path, "--target", "target", "--base", str(WIDTH), "--threads", "1",
+         "--devices", "cpu:0", "--seed", str(seed), "--quiet", "--out", out] + settings_of_tutti(arguments),
+        stderr=subprocess.DEVNULL)
+    return json.loads(run([arguments.tutti, "eval", out, "--json"]))
 
 
 def features(rows):
@@ -101,12 +117,18 @@ def features(rows):
     return table, [i for i in range(len(rows[0])) if i not in texts], texts
 
 
-def run_sklearn(rows, targets, test, is_class, seed, epochs):
+def settings_of_sklearn(arguments, count):
+    if arguments.defaults:
+        return {}
+    return dict(alpha=0, batch_size=min(BATCH, count), learning_rate_init=RATE, max_iter=arguments.epochs, tol=0,
+                n_iter_no_change=10 * arguments.epochs)
+
+
+def run_sklearn(arguments, rows, targets, test, is_class, seed):
     table, numbers, texts = features(rows)
     held_out = set(test)
     train = [i for i in range(len(rows)) if i not in held_out]
-    options = dict(hidden_layer_sizes=(WIDTH, WIDTH), alpha=0, batch_size=min(BATCH, len(train)), learning_rate_init=RATE,
-                   max_iter=epochs, tol=0, n_iter_no_change=10 * epochs, random_state=seed)
+    options = dict(hidden_layer_sizes=(WIDTH, WIDTH), random_state=seed, **settings_of_sklearn(arguments, len(train)))
     fill = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
     columns = ColumnTransformer([("numbers", fill, numbers),
                                  ("texts", OneHotEncoder(handle_unknown="ignore"), texts)], sparse_threshold=0)
@@ -139,16 +161,16 @@ def compare(arguments, name, damaged):
             os.environ["TUTTI_DATA"] = os.path.join(folder, "cache")
             test = test_rows(arguments.tutti, folder, len(rows))
             ours.append(statistics.mean(
-                metric(run_tutti(arguments.tutti, folder, names, shuffled, wanted, seed, arguments.epochs), is_class)
-                for seed in seeds))
-        theirs.append(statistics.mean(run_sklearn(shuffled, wanted, test, is_class, seed, arguments.epochs)
-                                      for seed in seeds))
+                metric(run_tutti(arguments, folder, names, shuffled, wanted, seed), is_class) for seed in seeds))
+        theirs.append(statistics.mean(run_sklearn(arguments, shuffled, wanted, test, is_class, seed) for seed in seeds))
     differences = [a - b for a, b in zip(ours, theirs)]
     error = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0
     a, b = statistics.mean(ours), statistics.mean(theirs)
-    shown = ("%.2f%%" % (100 * x) for x in (a, b, error)) if is_class else ("%.2f" % x for x in (a, b, error))
-    return "| %s%s | %s | %d | %s | %s | %s | %+.1f%% |" % (
-        name, "*" if damaged else "", "accuracy" if is_class else "RMSE", len(rows), *shown, 100 * (a / b - 1))
+    shown = ["%.2f%%" % (100 * x) if is_class else "%.4g" % x for x in (a, b)]
+    length = "default" if arguments.defaults else arguments.epochs
+    return "| %s%s | %s | %d | %s | %d | %s | %s | %+.2f%% | %.2f%% |" % (
+        name, "*" if damaged else "", "accuracy" if is_class else "RMSE", len(rows), length, arguments.splits, *shown,
+        100 * (a / b - 1), 100 * error / b)
 
 
 def main():
@@ -157,13 +179,15 @@ def main():
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--only", default="", help="sets, separated by commas")
+    parser.add_argument("--only", default="", help="sets, separated by commas, such as iris,diabetes*")
+    parser.add_argument("--defaults", action="store_true", help="the default settings of both")
+    parser.add_argument("--all-rows", action="store_true", help="with --defaults: Tutti keeps no rows for validation")
     arguments = parser.parse_args()
-    print("| set | metric | rows | Tutti | scikit-learn | standard error of the difference | Tutti / scikit-learn |")
-    print("|---|---|---|---|---|---|---|")
-    for name, damaged in SETS:
-        if not arguments.only or name in arguments.only.split(","):
-            print(compare(arguments, name, damaged), flush=True)
+    only = [(name.rstrip("*"), name.endswith("*")) for name in arguments.only.split(",") if name]
+    print("| set | metric | rows | epochs | splits | Tutti | scikit-learn | difference | standard error |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, damaged in only or SETS:
+        print(compare(arguments, name, damaged), flush=True)
 
 
 if __name__ == "__main__":

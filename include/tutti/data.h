@@ -71,6 +71,9 @@ typedef struct tu_dataset_options {
      * columns that are not read. */
     const char *target, *categories, *drop;
     int64_t window; /* of token files: input tokens of a sample; 0: 256 */
+    const char *
+        header; /* of CSV files: "yes", "no" (the columns are called "column 1", …) or NULL: the first line is the
+                           header, which is reported if it has numbers, and must not consist of numbers alone */
 } tu_dataset_options;
 
 /* Opens a data set by its name or path. Downloads and converts it first if needed:
@@ -80,7 +83,7 @@ typedef struct tu_dataset_options {
  *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…; then
  *                                   FOLDER/val/CLASS/… is the validation split, or the test split if there is no test/
  *     IMAGES.npy,LABELS.npy         [n,h,w] or [n,h,w,c], and [n]
- *     FILE.csv                      a table with a header; docs/tables.md describes it
+ *     FILE.csv                      a table; docs/tables.md describes it
  *     FILE.tutti                    a converted set, or a file of tokens (see below)
  */
 TU_API tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_dataset_options *options);

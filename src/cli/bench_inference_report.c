@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <tutti/command.h>
 
@@ -24,6 +25,15 @@ static tu_model_memory_report memory_of(const tu_model *model) {
     return memory;
 }
 
+/* A quantized model computes the layers that its file names in int8, and the others in the precision of the options. */
+static const char *precision_of(const struct inference_report *r) {
+    const char *given = r->bench->settings.precision, *quantized = tu_model_text(r->model, "quantization");
+    if (!quantized || strncmp(quantized, "0 of ", 5) == 0) return given;
+    if (strcmp(given, "bf16") == 0) return "int8 and bf16";
+    if (strcmp(given, "f16") == 0) return "int8 and f16";
+    return "int8";
+}
+
 /* ---- Text ---- */
 
 static void print_device(const struct inference_report *r) {
@@ -36,7 +46,7 @@ static void print_device(const struct inference_report *r) {
 
 void inference_print_text(const struct inference_report *r) {
     tu_model_memory_report memory = memory_of(r->model);
-    printf("%-12s  %s, %s\n", "workload", r->bench->settings.model, r->bench->settings.precision);
+    printf("%-12s  %s, %s\n", "workload", r->bench->settings.model, precision_of(r));
     print_device(r);
     printf("%-12s  %.1f MiB: weights %.1f, %.1f per session", "planned", mib(memory.total_bytes),
            mib(memory.weight_bytes), mib(memory.scratch_bytes));
@@ -84,7 +94,7 @@ void inference_print_json(const struct inference_report *r) {
     tu_json_begin_object(&json, NULL);
     tu_json_string(&json, "workload", r->bench->settings.model);
     tu_json_string(&json, "devices", device.device);
-    tu_json_string(&json, "precision", r->bench->settings.precision);
+    tu_json_string(&json, "precision", precision_of(r));
     tu_json_i64(&json, "threads", device.threads);
     tu_json_i64(&json, "sessions", r->bench->settings.sessions);
     tu_json_u64(&json, "weight_bytes", memory.weight_bytes);

@@ -5,6 +5,7 @@
 #ifndef TU__CLI_COMMON_OPTIONS_H
 #define TU__CLI_COMMON_OPTIONS_H
 
+#define CLI_HELP_BASE "width of the network's first layer; 0: the network's default"
 #define CLI_HELP_BATCH "batch size"
 #define CLI_HELP_BF16_GRADIENTS "send gradients between devices as bf16"
 #define CLI_HELP_CENTRAL "device that holds the variables under --strategy central"
@@ -15,6 +16,7 @@
     "memory limit of each GPU; the smaller of this and --memory-limit applies; 0: no limit"
 #define CLI_HELP_GPU_MEMORY_RESERVE                                                                          \
     "memory to allocate on each GPU at the start and keep; 0: allocate as needed"
+#define CLI_HELP_HEADER "whether the first line of a table has the names of its columns"
 #define CLI_HELP_IGNORE_LABEL "leave out the images of an array with this label"
 #define CLI_HELP_INVARIANT                                                                                   \
     "split every batch into K shards, for bit-identical results on any number of devices; 0: off"

@@ -21,7 +21,7 @@ struct data_values {
     const char *ignore_label;
     int64_t height, width, seed, count;
     double test_share;
-    const char *out, *tokenizer;
+    const char *out, *tokenizer, *header;
 };
 
 static const struct cli_option options[] = {
@@ -39,6 +39,7 @@ static const struct cli_option options[] = {
             CLI_HELP_SEED " (choice of test images and samples)"),
     CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "number of samples to write"),
     CLI_STRING(struct data_values, out, "out", 'o', "DIR", "folder for the samples, or token file"),
+    CLI_STRING(struct data_values, header, "header", 0, "YES|NO", CLI_HELP_HEADER " (default: yes)"),
     CLI_STRING(struct data_values, tokenizer, "tokenizer", 0, "NAME", CLI_HELP_TOKENIZER),
     {0},
 };
@@ -357,6 +358,7 @@ static int run(const void *given, int operand_count, char **operands) {
     int64_t label;
     if (values->ignore_label && !parse_label(values->ignore_label, &label)) return CLI_BAD_INPUT;
     if (values->ignore_label) o.ignore_label = &label;
+    o.header = values->header;
     if (operand_count < 2)
         return cli_input_error("data %s: the data set is missing: expected %s", subcommand->name,
                                subcommand->expected);

@@ -54,7 +54,7 @@ static int add_file(struct texts *t, const char *path) {
 static tu_status write_file(const struct texts *t) {
     tu_token_file *file;
     TU_TRY(tu_token_file_new(t->settings->out, &file, .vocabulary = tu_tokenizer_vocabulary(t->tokenizer),
-                             .tokenizer = tu_tokenizer_name(t->tokenizer)));
+                             .tokenizer = tu_tokenizer_description(t->tokenizer)));
     int64_t held_out = (int64_t)((double)t->count * t->settings->test_share), all = (int64_t)t->count;
     const int64_t counts[] = {all - 2 * held_out, held_out, held_out};
     const int32_t *next = t->tokens;

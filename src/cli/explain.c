@@ -24,9 +24,9 @@
 
 struct explain_values {
     const char *devices, *place, *lock, *central, *data;
-    int64_t threads, batch, invariant, stack; /* stack 0: not given */
-    int precision, strategy;                  /* strategy -1: not given */
-    int strict_placement;                     /* no, yes */
+    int64_t threads, batch, base, invariant, stack; /* stack 0: not given */
+    int precision, strategy;                        /* strategy -1: not given */
+    int strict_placement;                           /* no, yes */
     bool update_lock, infer, all, json;
 };
 
@@ -48,6 +48,7 @@ static const struct cli_option options[] = {
     CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),
     CLI_INT(struct explain_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH " (default: 128)"),
+    CLI_INT(struct explain_values, base, "base", 0, "N", 0, 65536, CLI_HELP_BASE),
     CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", cli_precisions,
                CLI_HELP_PRECISION),
     CLI_INT(struct explain_values, stack, "stack", 0, "N", 1, TU_MAX_ENSEMBLE,
@@ -334,8 +335,11 @@ static int print_program(const tu_program *program, const struct memory_table *m
 
 /* Of several processes, rank 0 prints its program, and the memory of all. */
 static int explain(const char *model, const struct explain_values *values, tu_process_group *group) {
-    struct network_request request = {
-        .command = "explain", .name_or_path = model, .batch = values->batch, .train = !values->infer};
+    struct network_request request = {.command = "explain",
+                                      .name_or_path = model,
+                                      .batch = values->batch,
+                                      .base = values->base,
+                                      .train = !values->infer};
     tu_graph *graph;
     tu_program *program = NULL;
     struct memory_table *memory = NULL;
@@ -363,6 +367,7 @@ static int run(const void *given, int operand_count, char **operands) {
                                                  .devices = values->devices,
                                                  .threads = values->threads,
                                                  .batch = values->batch,
+                                                 .base = values->base,
                                                  .precision = cli_precisions[values->precision]});
     tu_process_group *group;
     int result = cli_join_processes(0, NULL, &group);

@@ -164,6 +164,16 @@ static int encode_prompt(struct generation *g) {
     return status == TU_OK ? choose_count(g, context) : cli_report(status);
 }
 
+/* Reports a tokenizer that the user chose, and that has other merges than that of the training. */
+static void compare_tokenizers(const struct generation *g, const char *trained_with) {
+    const char *mark = " sha256:", *trained = strstr(trained_with, mark),
+               *chosen = strstr(tu_tokenizer_description(g->tokenizer), mark);
+    if (!trained || (chosen && strcmp(trained, chosen) == 0)) return;
+    fprintf(stderr,
+            "tutti: notice: --tokenizer %s: the network was trained with other merges, of SHA-256 %.12s\n",
+            cli_quote(g->v->tokenizer).text, trained + strlen(mark));
+}
+
 static int open_tokenizer(struct generation *g, const char *trained_with) {
     int64_t vocabulary = tu_generator_vocabulary(g->generator);
     const char *name = g->v->tokenizer ? g->v->tokenizer : trained_with;
@@ -173,7 +183,9 @@ static int open_tokenizer(struct generation *g, const char *trained_with) {
             " different ones): choose with --tokenizer",
             vocabulary);
     tu_status status = tu_tokenizer_open(name, &g->tokenizer, .offline = g->v->offline);
-    return status == TU_OK ? CLI_DONE : cli_report(status);
+    if (status != TU_OK) return cli_report(status);
+    if (g->v->tokenizer) compare_tokenizers(g, trained_with);
+    return CLI_DONE;
 }
 
 static int run(const void *given, int operand_count, char **operands) {

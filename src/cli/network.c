@@ -38,7 +38,7 @@ static tu_status build_model(const struct network_request *request, const char *
     static const char *const others[] = {"a C file", "the path of a graph file", NULL};
     TU_TRY(tu_graph_new(graph));
     tu_set_training(*graph, request->train);
-    tu_status status = tu_network_build(*graph, name, &model, .batch = request->batch);
+    tu_status status = tu_network_build(*graph, name, &model, .batch = request->batch, .base = request->base);
     return status == TU_NOT_FOUND ? network_fail_unknown(request->command, name, others) : status;
 }
 
@@ -46,6 +46,9 @@ static tu_status load_graph(const struct network_request *request, const char *p
     if (request->batch)
         return tu_fail(TU_INVALID,
                        "%s: --batch cannot be used with the graph file %s: its batch size is fixed",
+                       request->command, cli_quote(path).text);
+    if (request->base)
+        return tu_fail(TU_INVALID, "%s: --base cannot be used with the graph file %s: its widths are fixed",
                        request->command, cli_quote(path).text);
     return tu_graph_load(path, graph);
 }

@@ -9,7 +9,7 @@
 struct network_request {
     const char *command;      /* for messages: "graph" */
     const char *name_or_path; /* the operand of the command line */
-    int64_t batch;            /* 0: the network's default */
+    int64_t batch, base;      /* 0: the network's default */
     bool train; /* build the training step: training-mode layers, gradients, SGD with momentum */
 };
 

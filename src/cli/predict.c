@@ -14,7 +14,7 @@
 enum { BAR_WIDTH = 30, LONGEST_NAME = 24 };
 
 struct predict_values {
-    const char *checkpoint, *devices, *out;
+    const char *checkpoint, *devices, *out, *header;
     int64_t threads, top;
     bool json;
 };
@@ -29,6 +29,8 @@ static const struct cli_option options[] = {
     CLI_INT(struct predict_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_STRING(struct predict_values, out, "out", 'o', "FILE",
                "CSV file for the predictions of rows (default: standard output)"),
+    CLI_STRING(struct predict_values, header, "header", 0, "YES|NO",
+               CLI_HELP_HEADER " (default: as in the table of the run)"),
     CLI_FLAG(struct predict_values, json, "json", 0, CLI_HELP_JSON " (one per image, one per line)"),
     {0},
 };
@@ -130,7 +132,7 @@ static int predict_table(const struct predict_values *v, const char *run, int co
                                cli_quote(files[0]).text, count - 1);
     tu_status status =
         tu_predict_table(run, files[0], v->out ? v->out : "/dev/stdout", &result, .checkpoint = v->checkpoint,
-                         .devices = v->devices, .threads = (int)v->threads);
+                         .header = v->header, .devices = v->devices, .threads = (int)v->threads);
     if (status != TU_OK) return cli_report(status);
     if (result.unseen)
         fprintf(stderr, "tutti: notice: %s: it counts as missing, like %" PRId64 " cells in all\n",

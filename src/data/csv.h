@@ -1,6 +1,6 @@
-/* CSV files: comma-separated values with a header (RFC 4180).
+/* CSV files: comma-separated values (RFC 4180), with or without a header.
  *
- * Cells are separated by a comma, semicolon, tab or bar, whichever the header has; a cell may be in double quotes, in
+ * Cells are separated by a comma, semicolon, tab or bar, whichever the first line has; a cell may be in double quotes, in
  * which a quote is doubled and a delimiter or a line break has no meaning. The text is UTF-8. A cell is missing if it
  * is empty or one of NA, N/A, NaN, nan, NULL, null, None and ?. Blank lines are skipped.
  *
@@ -26,7 +26,9 @@ typedef struct tu__csv {
     tu__mapped_file file;
     const char *bytes;
     size_t size;
-    size_t rows_at; /* offset of the line break that ends the header, or `size` */
+    bool has_header; /* else the fields are called "column 1", "column 2", … */
+    size_t
+        rows_at; /* offset of the line break that ends the header, or `size`; without a header, of the first row */
     char delimiter;
     size_t field_count;
     const char **names; /* of the fields; unique */
@@ -36,9 +38,14 @@ typedef struct tu__csv {
     tu__arena arena;
 } tu__csv;
 
-/* Maps a file and reads its header. Call tu__csv_close even after a failure. */
-tu_status tu__csv_open(const char *path, tu__csv *csv);
+/* Maps a file and reads its header, or the number of its columns if `header` is "no". With "yes" the header may consist of
+ * numbers; NULL or "": it has at least one name that is no number. Call tu__csv_close even after a failure. */
+tu_status tu__csv_open(const char *path, const char *header, tu__csv *csv);
 void tu__csv_close(tu__csv *csv);
+/* Returns the beginning of the first row; the end of the file if there is none. */
+const char *tu__csv_rows(const tu__csv *csv);
+/* Returns the first name of the header that is a number; NULL if there is none, or no header. */
+const char *tu__csv_number_in_header(const tu__csv *csv);
 /* Finds a field by its name; returns field_count if there is none. */
 size_t tu__csv_find(const tu__csv *csv, const char *name);
 /* Fails with a message about the cell at `at`: "'houses.csv', line 18, column 'price': …". `field` may be

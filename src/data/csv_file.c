@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/choice.h"
 #include "base/utf8.h"
 #include "data/csv.h"
 
@@ -127,9 +128,9 @@ static tu_status read_name(tu__csv *csv, size_t index, const tu__csv_cell *cell)
     char number[40];
     const char *text = cell->text;
     size_t length = cell->length;
-    if (length == 0) {
+    if (length == 0 || !csv->has_header) {
         snprintf(number, sizeof number, "column %zu", index + 1);
-        if (index == 0) csv->has_row_names = true;
+        if (index == 0) csv->has_row_names = csv->has_header;
         text = number;
         length = strlen(number);
     }
@@ -168,17 +169,29 @@ static tu_status enter_names(tu__csv *csv) {
     return TU_OK;
 }
 
-/* A header of numbers is a row of a file that lacks one. */
-static tu_status check_has_header(const tu__csv *csv) {
+static bool is_number(const char *name) {
     double number;
-    for (size_t i = 0; i < csv->field_count; i++)
-        if (!tu__csv_is_number(csv->names[i], strlen(csv->names[i]), &number)) return TU_OK;
-    return tu_fail(TU_INVALID,
-                   "'%.300s', line 1: '%.60s' is a number: expected a header with the names of the columns",
-                   csv->path, csv->names[0]);
+    return tu__csv_is_number(name, strlen(name), &number);
 }
 
-static tu_status read_header(tu__csv *csv, const char *at, const char *end) {
+const char *tu__csv_number_in_header(const tu__csv *csv) {
+    for (size_t i = 0; csv->has_header && i < csv->field_count; i++)
+        if (is_number(csv->names[i])) return csv->names[i];
+    return NULL;
+}
+
+/* A header of numbers is probably a row of a file that lacks one. */
+static tu_status check_has_header(const tu__csv *csv) {
+    for (size_t i = 0; i < csv->field_count; i++)
+        if (!is_number(csv->names[i])) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "'%.300s', line 1: '%.60s' is a number: expected a header with the names of the columns; if "
+        "the file has none, use --header no, and if these are the names, --header yes",
+        csv->path, csv->names[0]);
+}
+
+static tu_status read_header(tu__csv *csv, const char *header, const char *at, const char *end) {
     csv->delimiter = find_delimiter(at, end);
     size_t count;
     TU_TRY(count_names(csv, at, end, &count));
@@ -194,15 +207,25 @@ static tu_status read_header(tu__csv *csv, const char *at, const char *end) {
     }
     csv->field_count = count;
     TU_TRY(enter_names(csv));
-    return check_has_header(csv);
+    return header && *header ? TU_OK : check_has_header(csv);
 }
 
-tu_status tu__csv_open(const char *path, tu__csv *csv) {
+static tu_status check_choice(const char *header) {
+    static const char *const names[] = {"yes", "no", NULL};
+    size_t found;
+    return header && *header ? tu__choice_find("--header", header, names, &found) : TU_OK;
+}
+
+tu_status tu__csv_open(const char *path, const char *header, tu__csv *csv) {
     *csv = (tu__csv){.path = path, .arena = {.purpose = "the header of a CSV file"}};
+    TU_TRY(check_choice(header));
+    csv->has_header = !header || strcmp(header, "no") != 0;
     TU_TRY(map_file(path, csv));
     TU_TRY(check_end(csv));
     const char *begin = csv->bytes, *end = csv->bytes + csv->size;
     if (csv->size >= 3 && memcmp(begin, "\xEF\xBB\xBF", 3) == 0) begin += 3;
+    const char *next;
+    while (!csv->has_header && begin < end && tu__csv_is_blank(begin, end, &next)) begin = next;
     size_t left = (size_t)(end - begin);
     const char *stop = header_end(begin, begin + (left < MAX_HEADER ? left : MAX_HEADER));
     if (stop < end && *stop != '\n')
@@ -211,8 +234,12 @@ tu_status tu__csv_open(const char *path, tu__csv *csv) {
                        MAX_HEADER, TU__MAX_FIELDS);
     TU_TRY(check_encoding(csv, begin, stop));
     if (stop == end) TU_TRY(check_line_ends(csv, begin, end));
-    csv->rows_at = (size_t)(stop - csv->bytes);
-    return read_header(csv, begin, stop > begin && stop[-1] == '\r' ? stop - 1 : stop);
+    csv->rows_at = (size_t)((csv->has_header ? stop : begin) - csv->bytes);
+    return read_header(csv, header, begin, stop > begin && stop[-1] == '\r' ? stop - 1 : stop);
+}
+
+const char *tu__csv_rows(const tu__csv *csv) {
+    return csv->bytes + csv->rows_at + (csv->has_header && csv->rows_at < csv->size);
 }
 
 size_t tu__csv_find(const tu__csv *csv, const char *name) {

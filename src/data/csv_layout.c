@@ -77,7 +77,7 @@ static void look_at_cell(const tu__csv_cell *cell, const char *at, seen *s) {
 }
 
 static tu_status look_at_rows(const tu__csv *csv, seen *columns) {
-    const char *end = csv->bytes + csv->size, *at = csv->bytes + csv->rows_at + (csv->rows_at < csv->size);
+    const char *end = csv->bytes + csv->size, *at = tu__csv_rows(csv);
     tu__csv_cell *cell = tu__alloc(sizeof *cell, "a cell");
     if (!cell) return TU_NO_MEMORY;
     for (int64_t row = 0; row < TU__CSV_SAMPLE_ROWS && at < end; row++) {
@@ -187,6 +187,17 @@ static int count_bits(uint32_t bits) {
     return __builtin_popcount(bits);
 }
 
+/* The first line may be a row of a file that has no header; but years, for example, are names. */
+static void note_header(const tu__csv *csv, tu__text *notice) {
+    const char *number = tu__csv_number_in_header(csv);
+    if (number)
+        tu__text_printf(
+            notice,
+            "line 1 of '%.300s' is read as the header, although '%.60s' is a number; if the file has "
+            "no header, use --header no",
+            csv->path, number);
+}
+
 /* A whole number with few values may be meant as a class. */
 static void note_target(const struct choice *c, tu__text *notice) {
     for (size_t i = 0; i < c->csv->field_count; i++) {
@@ -230,6 +241,7 @@ static tu_status choose(const struct choice *c, const tu_dataset_options *o, tu_
         return tu_fail(TU_INVALID, "'%.300s' has no column besides %s: expected at least one", c->csv->path,
                        c->layout->targets ? "the target and those that are left out"
                                           : "those that are left out");
+    if (!notice->length && !(o->header && *o->header)) note_header(c->csv, notice);
     if (!notice->length) note_target(c, notice);
     return TU_OK;
 }

@@ -59,6 +59,8 @@ static void count_blocks(void *context, int64_t first, int64_t last, int worker)
     (void)worker;
     for (int64_t i = first; i < last; i++) {
         const char *begin = block_begin(c, i), *stop = block_begin(c, i + 1);
+        if (i == 0 && !c->csv->has_header)
+            count_record(&c->blocks[i], 0, begin, end); /* follows no line break */
         bool has_quotes = memchr(begin, '"', (size_t)(stop - begin)) != NULL;
         (has_quotes ? count_quoted : count_plain)(&c->blocks[i], begin, stop, end);
     }

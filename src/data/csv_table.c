@@ -511,8 +511,7 @@ static int32_t any_code(void *context, size_t field, const char *at, const char 
 }
 
 static tu_status read_first_row(const conversion *c) {
-    const char *end = c->csv->bytes + c->csv->size, *at = c->csv->bytes + c->csv->rows_at, *next;
-    if (at < end) at++;
+    const char *end = c->csv->bytes + c->csv->size, *at = tu__csv_rows(c->csv), *next;
     while (at < end && tu__csv_is_blank(at, end, &next)) at = next;
     if (at == end) return TU_OK;
     float *numbers = tu__alloc_array(c->layout.numbers + c->layout.targets + 1, sizeof *numbers, "a row");
@@ -602,7 +601,7 @@ static tu_status convert_file(const char *source, const char *path, const tu_dat
     c.writer.save.fd = -1;
     tu__last_component(source, name);
     c.info = (tu_dataset_info){.name = name, .origin = source};
-    tu_status status = tu__csv_open(source, &csv);
+    tu_status status = tu__csv_open(source, options->header, &csv);
     if (status == TU_OK) status = tu__csv_choose_layout(&csv, options, &c.layout, &notice);
     if (status == TU_OK) status = convert(&c, path);
     free_conversion(&c);
@@ -616,11 +615,12 @@ static tu_status convert_file(const char *source, const char *path, const tu_dat
 static tu_status find_path(const char *source, const struct stat *info, const tu_dataset_options *o,
                            tu__path *path) {
     tu__text key = {0};
-    tu__text_printf(&key, "csv 2: %s %lld %lld.%09ld, %.17g held out by %llu", source,
+    tu__text_printf(&key, "csv 3: %s %lld %lld.%09ld, %.17g held out by %llu", source,
                     (long long)info->st_size, (long long)info->st_mtim.tv_sec, info->st_mtim.tv_nsec,
                     o->test_share, (unsigned long long)o->seed);
-    const char *const lists[] = {o->target, o->categories, o->drop};
-    for (size_t i = 0; i < 3; i++) tu__text_printf(&key, ", %zu %s", i, lists[i] ? lists[i] : "");
+    const char *const lists[] = {o->target, o->categories, o->drop, o->header};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        tu__text_printf(&key, ", %zu %s", i, lists[i] ? lists[i] : "");
     tu_status status = tu__converted_path(source, &key, path);
     tu__text_free(&key);
     return status;

@@ -72,12 +72,13 @@ static bool is_set(const char *text) {
 
 static tu_status check_table_options(const char *spec, const tu_dataset_options *o, bool is_csv) {
     if (is_csv || tu__data_file_recognise(spec) ||
-        !(is_set(o->target) || is_set(o->categories) || is_set(o->drop)))
+        !(is_set(o->target) || is_set(o->categories) || is_set(o->drop) || is_set(o->header)))
         return TU_OK;
     return tu_fail(TU_INVALID, "--%s cannot be used with '%.400s': expected a CSV file (.csv, .tsv)",
                    is_set(o->target)       ? "target"
                    : is_set(o->categories) ? "categories"
-                                           : "drop",
+                   : is_set(o->drop)       ? "drop"
+                                           : "header",
                    spec);
 }
 

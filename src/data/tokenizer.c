@@ -6,12 +6,52 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sha256.h"
 #include "base/sized.h"
 #include "base/utf8.h"
 #include "data/inflate.h"
 #include "graph/graph.h"
 
 enum { BYTES = 256, MAX_FILE = 16 << 20 };
+
+/* ---- Descriptions: NAME sha256:HEX ---- */
+
+static const char digest_mark[] = " sha256:";
+
+/* Returns the hexadecimal digest at the end of a description; NULL if it has none. */
+static const char *digest_of(const char *description) {
+    size_t length = strlen(description), hex = TU__SHA256_HEX - 1, mark = sizeof digest_mark - 1;
+    if (length <= hex + mark || strncmp(description + length - hex - mark, digest_mark, mark) != 0)
+        return NULL;
+    const char *digest = description + length - hex;
+    return strspn(digest, "0123456789abcdef") == hex ? digest : NULL;
+}
+
+bool tu__same_tokenizer(const char *a, const char *b) {
+    if (!a || !b || !*a || !*b) return true;
+    const char *one = digest_of(a), *other = digest_of(b);
+    if (one && other) return strcmp(one, other) == 0;
+    return (strcmp(a, "bytes") == 0) == (strcmp(b, "bytes") == 0);
+}
+
+/* Sets the description, and fails if `expected`, a digest or NULL, differs. */
+static tu_status describe(const unsigned char *text, size_t length, const char *expected, tu_tokenizer *t) {
+    unsigned char sum[TU__SHA256_BYTES];
+    char hex[TU__SHA256_HEX];
+    tu__sha256_of(text, length, sum);
+    tu__sha256_hex(sum, hex);
+    if (expected && strcmp(hex, expected) != 0)
+        return tu_fail(
+            TU_INVALID,
+            "tokenizer '%.200s' has merges with SHA-256 %.12s, but the tokens were made with merges of %.12s: "
+            "expected the same file",
+            t->name, hex, expected);
+    size_t size = strlen(t->name) + sizeof digest_mark + sizeof hex;
+    t->description = tu__alloc(size, "a tokenizer");
+    if (!t->description) return TU_NO_MEMORY;
+    snprintf(t->description, size, "%s%s%s", t->name, digest_mark, hex);
+    return TU_OK;
+}
 
 /* ---- Opening ---- */
 
@@ -25,7 +65,7 @@ static tu_status open_bytes(tu_tokenizer *t) {
     return TU_OK;
 }
 
-static tu_status open_merges(const char *path, tu_tokenizer *t) {
+static tu_status open_merges(const char *path, const char *digest, tu_tokenizer *t) {
     unsigned char *text;
     size_t length;
     tu_status status = tu__inflate_file(path, MAX_FILE, &text, &length);
@@ -34,17 +74,18 @@ static tu_status open_merges(const char *path, tu_tokenizer *t) {
             TU_NOT_FOUND,
             "tokenizer '%.200s': there is no such file: expected bytes, gpt2, or a file with merges", path);
     TU_TRY(status);
-    status = tu__merges_read(path, (const char *)text, length, t);
+    status = describe(text, length, digest, t);
+    if (status == TU_OK) status = tu__merges_read(path, (const char *)text, length, t);
     tu__free(text);
     return status;
 }
 
-static tu_status open_named(const char *name, const tu_dataset_options *options, tu_tokenizer *t) {
+static tu_status open_named(const char *digest, const tu_dataset_options *options, tu_tokenizer *t) {
     tu__path path;
-    if (strcmp(name, "bytes") == 0) return open_bytes(t);
-    if (strcmp(name, "gpt2") != 0) return open_merges(name, t);
+    if (strcmp(t->name, "bytes") == 0) return open_bytes(t);
+    if (strcmp(t->name, "gpt2") != 0) return open_merges(t->name, digest, t);
     TU_TRY(tu__find_gpt2_merges(options, &path));
-    return open_merges(path.text, t);
+    return open_merges(path.text, digest, t);
 }
 
 tu_status tu_tokenizer_open_with(const char *name, tu_tokenizer **tokenizer,
@@ -56,10 +97,11 @@ tu_status tu_tokenizer_open_with(const char *name, tu_tokenizer **tokenizer,
     tu_tokenizer *t = tu__alloc(sizeof *t, "a tokenizer");
     if (!t) return TU_NO_MEMORY;
     *t = (tu_tokenizer){.end = -1};
-    size_t length = strlen(name) + 1;
-    t->name = tu__alloc(length, "a tokenizer");
-    if (t->name) memcpy(t->name, name, length);
-    tu_status status = t->name ? open_named(name, &o, t) : TU_NO_MEMORY;
+    const char *digest = digest_of(name);
+    size_t length = digest ? (size_t)(digest - name) - (sizeof digest_mark - 1) : strlen(name);
+    t->name = tu__alloc(length + 1, "a tokenizer");
+    if (t->name) memcpy(t->name, name, length), t->name[length] = '\0';
+    tu_status status = t->name ? open_named(digest, &o, t) : TU_NO_MEMORY;
     if (status == TU_OK)
         *tokenizer = t;
     else
@@ -73,11 +115,16 @@ void tu_tokenizer_free(tu_tokenizer *t) {
     tu__free(t->starts);
     tu__free(t->pieces);
     tu__free(t->name);
+    tu__free(t->description);
     tu__free(t);
 }
 
 const char *tu_tokenizer_name(const tu_tokenizer *t) {
     return t->name;
+}
+
+const char *tu_tokenizer_description(const tu_tokenizer *t) {
+    return t->description ? t->description : t->name;
 }
 
 int64_t tu_tokenizer_vocabulary(const tu_tokenizer *t) {

@@ -7,7 +7,7 @@
 #include "base/path.h"
 
 struct tu_tokenizer {
-    char *name;
+    char *name, *description;
     int64_t vocabulary;
     int32_t end;      /* -1: none */
     uint32_t *starts; /* [vocabulary + 1]: piece i is bytes starts[i] … starts[i + 1] - 1 of `pieces` */
@@ -21,6 +21,10 @@ void tu__merges_free(struct tu__merges *merges);
 /* Encodes one word, of any length. `tokens` has room for `length` tokens; sets the number of tokens. */
 tu_status tu__merges_encode(const struct tu__merges *merges, const unsigned char *word, size_t length,
                             int32_t *tokens, size_t *count);
+
+/* Compares the descriptions that two token files have. False only if the tokens certainly have different meanings: by their
+ * digests, or because one is bytes. Files of older versions have no digests, programs may describe tokenizers of their own. */
+bool tu__same_tokenizer(const char *a, const char *b);
 
 /* split_words.c: returns the end of the word that starts at `first`, as GPT-2's pattern defines words. */
 size_t tu__word_end(const unsigned char *text, size_t length, size_t first);

@@ -129,6 +129,16 @@ static tu_status add_field(prediction *p, const tu__field *f, bool is_category, 
     return is_category ? add_categories(p, field, f) : TU_OK;
 }
 
+/* True if the network was trained on a file without a header. */
+static bool has_numbered_columns(const prediction *p) {
+    for (size_t i = 0; i < p->columns.count; i++) {
+        const tu__column *c = &p->columns.column[i];
+        for (size_t f = 0; f < c->field_count; f++)
+            if (strncmp(c->fields[f].name, "column ", 7) != 0) return false;
+    }
+    return true;
+}
+
 static tu_status make_layout(prediction *p) {
     size_t count = p->csv.field_count;
     p->layout = (tu__csv_layout){.csv = &p->csv, .target_optional = true};
@@ -287,7 +297,7 @@ static tu_status compute(prediction *p, int64_t rows) {
 }
 
 static tu_status predict_rows(prediction *p) {
-    const char *at = p->csv.bytes + p->csv.rows_at + (p->csv.rows_at < p->csv.size);
+    const char *at = tu__csv_rows(&p->csv);
     put_header(p);
     for (int64_t rows = 1; rows > 0;) {
         TU_TRY(read_rows(p, &at, &rows));
@@ -303,7 +313,7 @@ static tu_status predict(prediction *p, const char *path, const char *csv, const
                          const tu_trained_options *o) {
     TU_TRY(is_file(path) ? open_file(p, path, o) : open_run(p, path, o));
     TU_TRY(check_model(p, path));
-    TU_TRY(tu__csv_open(csv, &p->csv));
+    TU_TRY(tu__csv_open(csv, o->header ? o->header : has_numbered_columns(p) ? "no" : "yes", &p->csv));
     TU_TRY(make_layout(p));
     TU_TRY(tu__save_begin(&p->save, out));
     TU_TRY(predict_rows(p));

@@ -24,8 +24,14 @@
 enum {
     MAX_VALIDATION =
         5000, /* default maximum of images in the validation split: the standard error of the accuracy is then below 1% */
-    MIN_STEPS = 300,         /* minimum number of steps if neither --epochs nor --steps is given */
-    TARGET_EVALUATIONS = 20, /* approximate number of evaluations and checkpoints of such a short run */
+    MIN_STEPS = 300, /* minimum number of steps if neither --epochs nor --steps is given */
+    TARGET_EVALUATIONS =
+        20, /* approximate number of evaluations and checkpoints if the number of epochs is chosen here */
+    /* Of a table, by the recipe "quick": 100 epochs, but no more than 4,000 steps need. More overfit, and take minutes if the
+     * network is wide. Batches are smaller if 100 epochs are then at most 4,000 steps. */
+    TABLE_EPOCHS = 100,
+    TABLE_STEPS = 4000,
+    TABLE_BATCH = 64,
 };
 
 void tu__trainer_report(tu__trainer *t, tu_train_event event, const char *message) {
@@ -75,7 +81,8 @@ static tu_status check_caller_dataset(const tu__settings *s) {
         bool given;
     } options[] = {{"--skip-bad", s->skip_bad},      {"--ignore-label", *s->ignore_label},
                    {"--target", *s->target},         {"--drop", *s->drop},
-                   {"--categories", *s->categories}, {"--context", s->window > 0}};
+                   {"--categories", *s->categories}, {"--context", s->window > 0},
+                   {"--header", *s->header}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].given)
             return tu_fail(
@@ -123,7 +130,7 @@ static tu_status open_dataset(tu__trainer *t, const char *data, int64_t height, 
                            .progress = report_loading, .context = t, .validation = validation,
                            .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL,
                            .target = s->target, .categories = tu__categories_of(s), .drop = s->drop,
-                           .window = window));
+                           .header = s->header, .window = window));
     t->dataset = t->opened;
     report_dataset_notices(t);
     return TU_OK;
@@ -189,25 +196,60 @@ static int64_t round_up(int64_t number, int64_t unit) {
     return (number - 1) / unit * unit + unit;
 }
 
-/* Raises the number of epochs for small data sets: the epochs of a recipe assume thousands of images and would be a
- * few steps for forty. Also limits the number of evaluations and checkpoints. */
-static tu_status choose_length(tu__trainer *t) {
-    tu__run_config *config = &t->config;
+/* Sets the number of epochs. Also limits the number of evaluations and checkpoints. */
+static tu_status set_epochs(tu__run_config *config, int64_t epochs) {
     tu__settings *s = &config->settings;
-    if (t->options.epochs || t->options.steps || config->steps >= MIN_STEPS) return TU_OK;
-    int64_t before = s->epochs, epoch = config->steps_per_epoch;
-    s->epochs = round_up(MIN_STEPS, epoch) / epoch;
-    int64_t every = round_up(s->epochs * epoch / TARGET_EVALUATIONS, epoch);
+    int64_t epoch = config->steps_per_epoch, every = round_up(epochs * epoch / TARGET_EVALUATIONS, epoch);
+    s->epochs = epochs;
     if (!s->evaluate_every) s->evaluate_every = every;
     if (!s->checkpoint_every) s->checkpoint_every = every;
+    return tu__run_config_compute_steps(config);
+}
+
+/* True if the recipe is "quick", which is meant for images, and the data set a table. */
+static bool is_quick_table(const tu__run_config *config) {
+    return strcmp(tu__samples_name(config), "rows") == 0 && strcmp(config->settings.recipe, "quick") == 0;
+}
+
+/* Chooses smaller batches for tables of few rows: noisier steps overfit less than more epochs of larger batches. */
+static void choose_batch(tu__trainer *t) {
+    tu__run_config *config = &t->config;
+    bool few = (tu__training_images(config) - 1) / TABLE_BATCH < TABLE_STEPS / TABLE_EPOCHS;
+    if (!t->options.batch && few && is_quick_table(config)) config->settings.batch = TABLE_BATCH;
+}
+
+/* Returns the number of epochs for a table: the recipe's are meant for images, and are a few steps for most tables. A large table
+ * gets fewer, at least those of the recipe (docs/tables.md). */
+static int64_t epochs_of_table(const tu__run_config *config) {
+    int64_t epochs = (TABLE_STEPS - 1) / config->steps_per_epoch + 1;
+    if (epochs > TABLE_EPOCHS) epochs = TABLE_EPOCHS;
+    return epochs > config->settings.epochs ? epochs : config->settings.epochs;
+}
+
+static void note_small(tu__trainer *t, int64_t before, int64_t epochs) {
     char message[200];
     snprintf(
         message, sizeof message,
         "the data set is small (%lld training %s): training %lld epochs instead of %lld, for at least %d steps; set --epochs to change this",
-        (long long)tu__training_images(config), tu__samples_name(config), (long long)s->epochs,
+        (long long)tu__training_images(&t->config), tu__samples_name(&t->config), (long long)epochs,
         (long long)before, MIN_STEPS);
     tu__trainer_notice(t, message);
-    return tu__run_config_compute_steps(config);
+}
+
+/* Raises the number of epochs for tables, and for small data sets: the epochs of a recipe assume thousands of images and would
+ * be a few steps for forty. */
+static tu_status choose_length(tu__trainer *t) {
+    tu__run_config *config = &t->config;
+    const tu__settings *s = &config->settings;
+    int64_t epochs = s->epochs, epoch = config->steps_per_epoch;
+    if (t->options.epochs || t->options.steps) return TU_OK;
+    if (is_quick_table(config)) epochs = epochs_of_table(config);
+    if (epochs < (MIN_STEPS - 1) / epoch + 1) {
+        int64_t before = epochs;
+        epochs = (MIN_STEPS - 1) / epoch + 1;
+        note_small(t, before, epochs);
+    }
+    return epochs == s->epochs ? TU_OK : set_epochs(config, epochs);
 }
 
 /* Makes the learning rate grow, which no setting can. */
@@ -257,6 +299,7 @@ static tu_status resolve_config(tu__trainer *t, const char *model, const char *d
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
     TU_TRY(choose_validation_split(t));
+    choose_batch(t);
     TU_TRY(tu__run_config_compute_steps(config));
     if (t->shared && t->shared->rate_growth > 0) grow_rate(t);
     return choose_length(t);

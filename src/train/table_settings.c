@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "data/tokenizer.h"
 #include "data/validation.h"
 #include "train/task.h"
 
@@ -64,6 +65,11 @@ static tu_status check_fields(const tu__run_config *config, const tu_dataset *se
 
 tu_status tu__check_columns(const tu__run_config *config, const tu_dataset *set) {
     const tu__columns *a = &config->columns, *b = &set->columns;
+    if (!tu__same_tokenizer(a->tokenizer, b->tokenizer))
+        return tu_fail(
+            TU_INVALID,
+            "data set '%s' has tokens of the tokenizer '%.300s', but the run was trained on those of '%.300s'",
+            set->info.name, b->tokenizer, a->tokenizer);
     if (!tu__same_columns(a, b))
         return tu_fail(TU_INVALID, "data set '%s' has other columns than '%s', on which the run was trained",
                        set->info.name, config->dataset.name);

@@ -30,7 +30,7 @@ static tu_status open_dataset(const tu__run_config *config, const tu_trained_opt
                            .skip_bad = o->skip_bad || (same && config->settings.skip_bad),
                            .ignore_label = ignores ? &label : NULL, .target = config->settings.target,
                            .categories = tu__categories_of(&config->settings), .drop = config->settings.drop,
-                           .window = tu__window_of(&config->columns)));
+                           .header = config->settings.header, .window = tu__window_of(&config->columns)));
     result->set = result->opened;
     return TU_OK;
 }

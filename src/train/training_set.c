@@ -25,7 +25,7 @@ static tu_status open_set(const char *network, const char *data, const tu_train_
                            .progress = progress, .context = context, .validation = !chosen,
                            .skip_bad = s.skip_bad, .ignore_label = ignores ? &label : NULL,
                            .target = s.target, .categories = tu__categories_of(&s), .drop = s.drop,
-                           .window = s.window ? s.window : defaults.context);
+                           .header = s.header, .window = s.window ? s.window : defaults.context);
 }
 
 tu_status tu__training_set_open(const char *network, const char *data, const tu_train_options *options,

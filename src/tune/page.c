@@ -3,8 +3,6 @@
  * name may contain. */
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <tutti/command.h>
@@ -109,19 +107,6 @@ static void put_key(tu__text *page) {
 
 /* ---- Trials ---- */
 
-static const tu_study
-    *sorted_study; /* for compare_trials; set and used by one thread at a time: see sort_lock */
-static pthread_mutex_t sort_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* By cost; trials without one come last. */
-static int compare_trials(const void *a, const void *b) {
-    const tu__trial *x = &sorted_study->trials.trials[*(const size_t *)a];
-    const tu__trial *y = &sorted_study->trials.trials[*(const size_t *)b];
-    if (isnan(x->cost) != isnan(y->cost)) return isnan(x->cost) ? 1 : -1;
-    if (!isnan(x->cost) && x->cost != y->cost) return x->cost < y->cost ? -1 : 1;
-    return x->number < y->number ? -1 : 1;
-}
-
 static void put_trial(const tu_study *study, size_t index, bool is_best, tu__text *page) {
     const tu__trial *t = &study->trials.trials[index];
     tu__text_printf(page, "<tr%s><td class=\"number\">%" PRId64 "</td><td>%s</td><td class=\"number\">",
@@ -142,16 +127,14 @@ static void put_trial(const tu_study *study, size_t index, bool is_best, tu__tex
     tu__text_printf(page, "</td></tr>\n");
 }
 
-static tu_status put_trials(const tu_study *study, int64_t best, tu__text *page) {
-    size_t count = study->trials.count, order_bytes = (count + 1) * sizeof(size_t);
-    tu__arena arena = {.purpose = "the order of trials"};
-    size_t *order = tu__arena_alloc(&arena, order_bytes);
-    if (!order) return TU_NO_MEMORY;
-    for (size_t i = 0; i < count; i++) order[i] = i;
-    pthread_mutex_lock(&sort_lock);
-    sorted_study = study;
-    qsort(order, count, sizeof *order, compare_trials);
-    pthread_mutex_unlock(&sort_lock);
+static void put_trials(const tu__page_trials *trials, int64_t best, tu__text *page) {
+    enum { MOST = 1000 };
+    const tu_study *study = trials->study;
+    size_t count = study->trials.count;
+    if (count > MOST)
+        tu__text_printf(
+            page, "<p>The best %d of %zu trials; <code>tutti tune --export csv</code> writes all.</p>\n",
+            MOST, count);
     tu__text_printf(page,
                     "<div class=\"scroll\"><table>\n<tr><th>trial</th><th>state</th><th>%s</th><th>step</th>",
                     tu__study_shows_accuracy(study) ? "accuracy" : "loss");
@@ -161,16 +144,25 @@ static tu_status put_trials(const tu_study *study, int64_t best, tu__text *page)
         tu__text_printf(page, "</th>");
     }
     tu__text_printf(page, "<th>message</th></tr>\n");
-    for (size_t i = 0; i < count; i++)
-        put_trial(study, order[i], study->trials.trials[order[i]].number == best, page);
+    for (size_t i = 0; i < count && i < MOST; i++)
+        put_trial(study, trials->order[i], study->trials.trials[trials->order[i]].number == best, page);
     tu__text_printf(page, "</table></div>\n");
-    tu__arena_free(&arena);
-    return TU_OK;
 }
 
 /* ---- The page ---- */
 
-static tu_status put_page(const tu_study *study, tu__text *page) {
+/* Says which trials the plots draw if there are many. */
+static void put_choice(const tu__page_trials *trials, tu__text *page) {
+    size_t count = trials->study->trials.count;
+    if (trials->drawn_count < count)
+        tu__text_printf(
+            page,
+            "<p>The plots draw %zu of %zu trials: the best %d, and others evenly over the search.</p>\n",
+            trials->drawn_count, count, TU__PAGE_BEST);
+}
+
+static tu_status put_page(const tu__page_trials *trials, tu__text *page) {
+    const tu_study *study = trials->study;
     tu_study_info info = TU_SIZED(tu_study_info);
     TU_TRY(tu_study_describe(study, &info));
     tu__text_printf(page, "%s</style>\n<title>", head);
@@ -180,23 +172,27 @@ static tu_status put_page(const tu_study *study, tu__text *page) {
     tu__text_printf(page, "</h1>\n");
     put_summary(study, &info, page);
     put_key(page);
+    put_choice(trials, page);
     tu__text_printf(page, "<h2>History</h2>\n");
-    tu__page_history(study, page);
+    tu__page_history(trials, page);
     tu__text_printf(page, "<h2>Parallel coordinates</h2>\n<div class=\"scroll\">");
-    tu__page_parallel(study, page);
+    tu__page_parallel(trials, page);
     tu__text_printf(page, "</div>\n<h2>Slices</h2>\n");
-    tu__page_slices(study, page);
+    tu__page_slices(trials, page);
     tu__text_printf(page, "<h2>Curves</h2>\n");
-    tu__page_curves(study, page);
+    tu__page_curves(trials, page);
     tu__text_printf(page, "<h2>Trials</h2>\n");
-    TU_TRY(put_trials(study, info.best, page));
+    put_trials(trials, info.best, page);
     tu__text_printf(page, "</body>\n</html>\n");
     return page->failed ? TU_NO_MEMORY : TU_OK;
 }
 
 tu_status tu_study_save_page(const tu_study *study, const char *path) {
     tu__text page = {0};
-    tu_status status = put_page(study, &page);
+    tu__page_trials trials;
+    tu_status status = tu__page_trials_of(study, &trials);
+    if (status == TU_OK) status = put_page(&trials, &page);
+    tu__page_trials_free(&trials);
     if (status == TU_OK) status = tu_file_save(path, page.data, page.length);
     tu__text_free(&page);
     return status;

@@ -13,7 +13,7 @@
 #include "io/chart_axis.h"
 #include "io/svg.h"
 
-enum { COLOURS = 5, LEFT = 58, TOP = 14, BOTTOM = 40, RIGHT = 16 };
+enum { LEFT = 58, TOP = 14, BOTTOM = 40, RIGHT = 16 };
 
 typedef struct frame {
     int left, top, width, height;
@@ -47,22 +47,6 @@ static int compare(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Returns the share of scored trials that are better. */
-static double rank_of(const tu_study *study, double cost) {
-    double better = 0, scored = 0;
-    for (size_t i = 0; i < study->trials.count; i++) {
-        double other = study->trials.trials[i].cost;
-        scored += !isnan(other);
-        better += other < cost;
-    }
-    return scored > 1 ? better / (scored - 1) : 0;
-}
-
-static int colour_of(const tu_study *study, const tu__trial *t) {
-    int colour = (int)(COLOURS * rank_of(study, t->cost));
-    return colour < COLOURS ? colour : COLOURS - 1;
-}
-
 /* The axis of scores. A few huge losses would hide all others: they are drawn at its end. */
 static tu__axis score_axis(const tu_study *study) {
     double *costs = tu__alloc_array(study->trials.count + 1, sizeof *costs, "the costs of trials"), low = NAN,
@@ -83,9 +67,9 @@ static tu__axis score_axis(const tu_study *study) {
 /* ---- Parts of a plot ---- */
 
 /* Lines of many trials are thin and transparent, so that labels and single lines stay visible. */
-static void begin_lines(const tu_study *study, tu__text *page) {
+static void begin_lines(const tu__page_trials *trials, tu__text *page) {
     enum { MANY = 100 };
-    tu__text_printf(page, "<g%s>\n", study->trials.count > MANY ? " class=\"many\"" : "");
+    tu__text_printf(page, "<g%s>\n", trials->drawn_count > MANY ? " class=\"many\"" : "");
 }
 
 static void end_lines(tu__text *page) {
@@ -172,15 +156,15 @@ static void tooltip(const tu_study *study, size_t index, tu__text *page) {
     tu__text_printf(page, "</title>");
 }
 
-static void dot(const tu_study *study, size_t index, double x, double y, tu__text *page) {
-    const tu__trial *t = &study->trials.trials[index];
-    tu__text_printf(page, "<circle class=\"q%d%s\" r=\"4\" cx=\"", colour_of(study, t),
+static void dot(const tu__page_trials *trials, size_t index, double x, double y, tu__text *page) {
+    const tu__trial *t = &trials->study->trials.trials[index];
+    tu__text_printf(page, "<circle class=\"q%d%s\" r=\"4\" cx=\"", trials->colours[index],
                     t->state == TU__TRIAL_PRUNED ? " pruned" : "");
     coordinate(page, x);
     tu__text_printf(page, "\" cy=\"");
     coordinate(page, y);
     tu__text_printf(page, "\">");
-    tooltip(study, index, page);
+    tooltip(trials->study, index, page);
     tu__text_printf(page, "</circle>\n");
 }
 
@@ -203,8 +187,18 @@ static void draw_best_so_far(const tu_study *study, const frame *f, tu__text *pa
     if (isfinite(best)) line(page, "best", last, y, f->left + f->width, y);
 }
 
-void tu__page_history(const tu_study *study, tu__text *page) {
+static void draw_failure(const tu_study *study, size_t index, const frame *f, tu__text *page) {
+    double x = x_of(f, (double)study->trials.trials[index].number), bottom = f->top + f->height;
+    tu__text_printf(page, "<g class=\"failed\">");
+    tooltip(study, index, page);
+    line(page, "failed", x - 4, bottom - 8, x + 4, bottom);
+    line(page, "failed", x - 4, bottom, x + 4, bottom - 8);
+    tu__text_printf(page, "</g>\n");
+}
+
+void tu__page_history(const tu__page_trials *trials, tu__text *page) {
     enum { WIDTH = 1000, HEIGHT = 280 };
+    const tu_study *study = trials->study;
     double last = study->trials.count > 1 ? (double)(study->trials.count - 1) : 1;
     frame f = {LEFT,
                TOP + 6,
@@ -216,16 +210,12 @@ void tu__page_history(const tu_study *study, tu__text *page) {
     draw_y_axis(page, &f, score_name(study));
     draw_x_axis(page, &f, "trial");
     draw_best_so_far(study, &f, page);
-    for (size_t i = 0; i < study->trials.count; i++) {
-        const tu__trial *t = &study->trials.trials[i];
+    for (size_t i = 0; i < trials->drawn_count; i++) {
+        size_t index = trials->drawn[i];
+        const tu__trial *t = &study->trials.trials[index];
         double x = x_of(&f, (double)t->number);
-        if (!isnan(t->cost)) dot(study, i, x, y_of(&f, tu__page_score(study, t->cost)), page);
-        if (t->state != TU__TRIAL_FAILED) continue;
-        tu__text_printf(page, "<g class=\"failed\">");
-        tooltip(study, i, page);
-        line(page, "failed", x - 4, f.top + f.height - 8, x + 4, f.top + f.height);
-        line(page, "failed", x - 4, f.top + f.height, x + 4, f.top + f.height - 8);
-        tu__text_printf(page, "</g>\n");
+        if (!isnan(t->cost)) dot(trials, index, x, y_of(&f, tu__page_score(study, t->cost)), page);
+        if (t->state == TU__TRIAL_FAILED) draw_failure(study, index, &f, page);
     }
     tu__text_printf(page, "</svg>\n");
 }
@@ -251,10 +241,11 @@ static void draw_vertical_axis(const tu__parameter *p, const frame *f, tu__text 
     short_label(page, f->left, f->top - 10, "name", "middle", p->name, 16);
 }
 
-static void draw_trial_line(const tu_study *study, size_t index, const frame *axes, tu__text *page) {
+static void draw_trial_line(const tu__page_trials *trials, size_t index, const frame *axes, tu__text *page) {
+    const tu_study *study = trials->study;
     const tu__trial *t = &study->trials.trials[index];
     const char *command = "M";
-    tu__text_printf(page, "<path class=\"q%d trial\" d=\"", colour_of(study, t));
+    tu__text_printf(page, "<path class=\"q%d trial\" d=\"", trials->colours[index]);
     for (size_t k = 0; k <= study->study.space.count; k++) {
         bool is_score = k == study->study.space.count;
         double value = is_score ? tu__page_score(study, t->cost) : t->point.value[k];
@@ -270,8 +261,9 @@ static void draw_trial_line(const tu_study *study, size_t index, const frame *ax
     tu__text_printf(page, "</path>\n");
 }
 
-void tu__page_parallel(const tu_study *study, tu__text *page) {
+void tu__page_parallel(const tu__page_trials *trials, tu__text *page) {
     enum { HEIGHT = 360, MARGIN = 70, GAP = 150, HEAD = 34 };
+    const tu_study *study = trials->study;
     const tu__space *space = &study->study.space;
     int count = (int)space->count, gap = count * GAP > 1000 - 2 * MARGIN ? GAP : (1000 - 2 * MARGIN) / count;
     int width = 2 * MARGIN + count * gap;
@@ -282,11 +274,12 @@ void tu__page_parallel(const tu_study *study, tu__text *page) {
                           .height = HEIGHT - HEAD - 16,
                           .y = k < count ? parameter_axis(&space->parameters[k]) : score_axis(study)};
     begin(page, width, HEIGHT, "Values and score of each trial");
-    begin_lines(study, page);
-    for (int colour = COLOURS - 1; colour >= 0; colour--) /* the best on top */
-        for (size_t i = 0; i < study->trials.count; i++) {
-            const tu__trial *t = &study->trials.trials[i];
-            if (!isnan(t->cost) && colour_of(study, t) == colour) draw_trial_line(study, i, axes, page);
+    begin_lines(trials, page);
+    for (int colour = TU__PAGE_COLOURS - 1; colour >= 0; colour--) /* the best on top */
+        for (size_t i = 0; i < trials->drawn_count; i++) {
+            size_t index = trials->drawn[i];
+            if (!isnan(study->trials.trials[index].cost) && trials->colours[index] == colour)
+                draw_trial_line(trials, index, axes, page);
         }
     end_lines(page);
     for (int k = 0; k < count; k++) draw_vertical_axis(&space->parameters[k], &axes[k], page);
@@ -297,8 +290,9 @@ void tu__page_parallel(const tu_study *study, tu__text *page) {
 
 /* ---- Slices ---- */
 
-static void draw_slice(const tu_study *study, size_t parameter, tu__text *page) {
+static void draw_slice(const tu__page_trials *trials, size_t parameter, tu__text *page) {
     enum { WIDTH = 330, HEIGHT = 230 };
+    const tu_study *study = trials->study;
     const tu__parameter *p = &study->study.space.parameters[parameter];
     size_t letters = p->choice_count > 9 ? 3 : 28 / (p->choice_count + !p->choice_count);
     frame f = {
@@ -310,27 +304,27 @@ static void draw_slice(const tu_study *study, size_t parameter, tu__text *page) 
     for (size_t i = 0; i < p->choice_count; i++)
         short_label(page, (int)lround(x_of(&f, (double)i)), f.top + f.height + 17, "soft", "middle",
                     p->choices[i], letters);
-    for (size_t i = 0; i < study->trials.count; i++) {
-        const tu__trial *t = &study->trials.trials[i];
+    for (size_t i = 0; i < trials->drawn_count; i++) {
+        const tu__trial *t = &study->trials.trials[trials->drawn[i]];
         double value = t->point.value[parameter];
         if (!isnan(t->cost) && !isnan(value))
-            dot(study, i, x_of(&f, value), y_of(&f, tu__page_score(study, t->cost)), page);
+            dot(trials, trials->drawn[i], x_of(&f, value), y_of(&f, tu__page_score(study, t->cost)), page);
     }
     tu__text_printf(page, "</svg>\n");
 }
 
-void tu__page_slices(const tu_study *study, tu__text *page) {
-    for (size_t k = 0; k < study->study.space.count; k++) draw_slice(study, k, page);
+void tu__page_slices(const tu__page_trials *trials, tu__text *page) {
+    for (size_t k = 0; k < trials->study->study.space.count; k++) draw_slice(trials, k, page);
 }
 
 /* ---- Curves ---- */
 
-static void draw_curve(const tu_study *study, size_t index, const frame *f, tu__text *page) {
+static void draw_curve(const tu__page_trials *trials, size_t index, const frame *f, tu__text *page) {
+    const tu_study *study = trials->study;
     const tu__trial *t = &study->trials.trials[index];
     const char *command = "M";
     bool shows_accuracy = tu__study_shows_accuracy(study);
-    tu__text_printf(page, "<path class=\"q%d trial\" d=\"",
-                    isnan(t->cost) ? COLOURS - 1 : colour_of(study, t));
+    tu__text_printf(page, "<path class=\"q%d trial\" d=\"", trials->colours[index]);
     for (size_t i = 0; i < t->report_count; i++) {
         double score = shows_accuracy ? 100 * t->reports[i].accuracy : t->reports[i].loss;
         if (isnan(score)) continue;
@@ -345,8 +339,9 @@ static void draw_curve(const tu_study *study, size_t index, const frame *f, tu__
     tu__text_printf(page, "</path>\n");
 }
 
-void tu__page_curves(const tu_study *study, tu__text *page) {
+void tu__page_curves(const tu__page_trials *trials, tu__text *page) {
     enum { WIDTH = 1000, HEIGHT = 320 };
+    const tu_study *study = trials->study;
     double steps = 1, low = NAN, high = NAN;
     bool shows_accuracy = tu__study_shows_accuracy(study);
     tu__axis scores = score_axis(study);
@@ -364,12 +359,13 @@ void tu__page_curves(const tu_study *study, tu__text *page) {
                HEIGHT - TOP - BOTTOM - 6,
                tu__axis_of(0, steps, false, false),
                tu__axis_of(low, high, false, true)};
-    begin(page, WIDTH, HEIGHT, "Validations of all trials");
+    begin(page, WIDTH, HEIGHT, "Validations of trials");
     draw_y_axis(page, &f, shows_accuracy ? "validation accuracy (%)" : "validation loss");
     draw_x_axis(page, &f, "step");
-    begin_lines(study, page);
-    for (size_t i = 0; i < study->trials.count; i++)
-        if (study->trials.trials[i].report_count) draw_curve(study, i, &f, page);
+    begin_lines(trials, page);
+    for (size_t i = 0; i < trials->drawn_count; i++)
+        if (study->trials.trials[trials->drawn[i]].report_count)
+            draw_curve(trials, trials->drawn[i], &f, page);
     end_lines(page);
     tu__text_printf(page, "</svg>\n");
 }

@@ -129,13 +129,33 @@ static bool is_stopped(const tu__sql *sql) {
     return sql->stop && __atomic_load_n(sql->stop, __ATOMIC_RELAXED) != 0;
 }
 
+/* Notes how long the database was away: also for transactions that did not wait for it. */
+static void note_try(tu__sql *sql, double began, tu_status status) {
+    if (status != TU_OK) {
+        if (sql->may_retry && !sql->away_since) sql->away_since = began;
+        return;
+    }
+    sql->gave_up = false;
+    if (!sql->away_since) return;
+    sql->back_at = tu__now();
+    sql->away_seconds = sql->back_at - sql->away_since;
+    sql->away_since = 0;
+}
+
+bool tu__sql_was_away(const tu__sql *sql, double seconds, double ago) {
+    double now = tu__now();
+    if (sql->away_since && now - sql->away_since >= seconds) return true;
+    return sql->back_at && sql->away_seconds >= seconds && now - sql->back_at <= ago;
+}
+
 /* Threads that share a connection take turns. When one has waited in vain, the others need not wait as long again. */
 static tu_status repeat(tu__sql *sql, const char *statement, tu_status (*body)(tu__sql *sql, void *context),
                         void *context) {
     double began = tu__now(), pause = 0.01;
     for (bool told = false;; pause = fmin(1.5 * pause, 2)) {
+        double tried = tu__now();
         tu_status status = try_transaction(sql, statement, body, context);
-        if (status == TU_OK) sql->gave_up = false;
+        note_try(sql, tried, status);
         if (status == TU_OK || !sql->may_retry || is_stopped(sql) || sql->gave_up) return status;
         double waited = tu__now() - began;
         if (waited > sql->patience) {

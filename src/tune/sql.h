@@ -61,13 +61,15 @@ void tu__sql_result_free(tu__sql_result *result);
 typedef struct tu__sql {
     const struct tu__sql_driver *driver;
     char *address;
-    char shown[256];  /* the address without a password, for messages */
-    void *connection; /* NULL: closed */
-    bool create;      /* make the file if there is none */
-    bool may_retry;   /* the latest failure may not happen again */
-    double patience;  /* seconds for which a transaction is tried again */
-    bool gave_up;     /* the patience has ended: transactions are tried once, until one succeeds */
-    const volatile sig_atomic_t *stop;                   /* ends waiting once it is not 0; may be NULL */
+    char shown[256];   /* the address without a password, for messages */
+    void *connection;  /* NULL: closed */
+    bool create;       /* make the file if there is none */
+    bool may_retry;    /* the latest failure may not happen again */
+    double patience;   /* seconds for which a transaction is tried again */
+    bool gave_up;      /* the patience has ended: transactions are tried once, until one succeeds */
+    double away_since; /* tu__now() when it was first found away; 0: it is there */
+    double back_at, away_seconds;      /* the latest time that it was away: its end and length */
+    const volatile sig_atomic_t *stop; /* ends waiting once it is not 0; may be NULL */
     void (*on_wait)(void *context, const char *message); /* called once each time it begins to wait */
     void *context;
 } tu__sql;
@@ -104,6 +106,10 @@ tu_status tu__sql_run(tu__sql *sql, const char *statement, size_t count, const t
 tu_status tu__sql_transaction(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context);
 /* The same for a body that only reads: all its statements see the database at one time. Needs no permission to write. */
 tu_status tu__sql_read(tu__sql *sql, tu_status (*body)(tu__sql *sql, void *context), void *context);
+
+/* True if the database is back, but was away for at least `seconds` until `ago` seconds ago or less, or until this
+ * transaction. */
+bool tu__sql_was_away(const tu__sql *sql, double seconds, double ago);
 
 /* For drivers: adds a row of NULLs. Returns its cells, or NULL if memory ran out. */
 const char **tu__sql_add_row(tu__sql_result *result);

@@ -43,6 +43,7 @@ struct claiming {
     tu__claim *claim;
     tu__claimed claimed;
     double now;
+    double silent; /* a worker whose latest heartbeat is older has died */
 };
 
 /* Locks the study's row: from here to the end of the transaction no other worker claims or makes trials. */
@@ -89,7 +90,7 @@ static tu_status fail_hopeless(struct claiming *c, tu__sql *sql) {
                        "UPDATE trial SET state = 'failed', claim = NULL, ended = $2, message = $3"
                        " WHERE study = $1 AND state = 'running' AND heartbeat < $4 AND attempts >= $5",
                        TU__SQL_VALUES(tu__sql_text(c->study->plan.name), tu__sql_real(c->now),
-                                      tu__sql_text(message), tu__sql_real(c->now - c->study->timeout),
+                                      tu__sql_text(message), tu__sql_real(c->silent),
                                       tu__sql_integer(attempts)),
                        NULL);
 }
@@ -101,7 +102,7 @@ static tu_status find_free(struct claiming *c, tu__sql *sql, bool *found) {
         sql,
         "SELECT number FROM trial WHERE study = $1 AND (state = 'waiting' OR (state = 'running' AND heartbeat < $2))"
         " ORDER BY number LIMIT 1",
-        TU__SQL_VALUES(tu__sql_text(c->study->plan.name), tu__sql_real(c->now - c->study->timeout)), &rows);
+        TU__SQL_VALUES(tu__sql_text(c->study->plan.name), tu__sql_real(c->silent)), &rows);
     *found = rows.rows > 0;
     c->claim->number = tu__sql_cell_integer(&rows, 0, 0);
     tu__sql_result_free(&rows);
@@ -119,7 +120,7 @@ static tu_status take(struct claiming *c, tu__sql *sql, bool *taken) {
                     " AND (state = 'waiting' OR (state = 'running' AND heartbeat < $6))",
                     TU__SQL_VALUES(tu__sql_text(c->study->plan.name), tu__sql_integer(c->claim->number),
                                    tu__sql_text(c->claim->text), tu__sql_text(c->worker),
-                                   tu__sql_real(c->now), tu__sql_real(c->now - c->study->timeout)),
+                                   tu__sql_real(c->now), tu__sql_real(c->silent)),
                     &result);
     *taken = result.changed > 0;
     tu__sql_result_free(&result);
@@ -242,12 +243,20 @@ static bool is_grid_done(const tu__study *s, int64_t trials) {
     return s->sampler == &tu__sample_grid && tu__grid_size(&s->space, trials + 1) <= trials;
 }
 
+/* While the database was away no worker could renew its heartbeat. Whoever found it away gives the others a timeout to return:
+ * their trials would lose an attempt. Heartbeats are four per timeout, so half of it is no outage for them. */
+static double silent_before(const struct claiming *c, const tu__sql *sql) {
+    double timeout = c->study->timeout;
+    return tu__sql_was_away(sql, timeout / 2, timeout) ? 0 : c->now - timeout;
+}
+
 static tu_status claim_body(tu__sql *sql, void *context) {
     struct claiming *c = context;
     bool found;
     struct totals totals;
     TU_TRY(lock_study(c->study, sql));
     TU_TRY(sql->driver->now(sql, &c->now));
+    c->silent = silent_before(c, sql);
     TU_TRY(find_repeated(c, sql, &found));
     if (found) return read_claimed(c, sql);
     TU_TRY(read_budgets(c->study, sql));

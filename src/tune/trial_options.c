@@ -58,7 +58,8 @@ static bool may_vary(const setting *s) {
     static const char *const fixed[] = {
         "strategy",   "central",    "place",        "strict-placement", "lock",      "keep",
         "validation", "skip-bad",   "ignore-label", "checkpoint-every", "network",   "task",
-        "target",     "categories", "drop",         "invariant",        "snapshots", NULL};
+        "target",     "categories", "drop",         "header",           "invariant", "snapshots",
+        NULL};
     return !is_local(s) && !is_one_of(s->name, fixed);
 }
 

@@ -127,13 +127,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
     setenv("TUTTI_DATA", input_folder(), 1);
     struct input_path path = write_input("input.csv", data + 1, size - 1);
-    if (tu__csv_open(path.text, &csv) == TU_OK) {
-        tu_dataset_options options = TU_SIZED(tu_dataset_options);
+    static const char *const headers[] = {NULL, "no", "yes", NULL};
+    tu_dataset_options options = TU_SIZED(tu_dataset_options);
+    options.header = headers[data[0] >> 6];
+    if (tu__csv_open(path.text, options.header, &csv) == TU_OK) {
         options.target = name_of(&csv, data[0] & 3U, target);
         options.categories = name_of(&csv, data[0] >> 2 & 3U, categories);
         options.drop = name_of(&csv, data[0] >> 4 & 3U, drop);
         compare_blocks(&csv, &options);
-        if (data[0] >> 6 == 0) open_table(path.text, &options);
+        if (data[0] >> 6 < 2) open_table(path.text, &options);
     }
     tu__csv_close(&csv);
     return 0;

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tutti/command.h>
 #include <tutti/tune.h>
 
 #include "tune/study.h"
@@ -333,6 +334,46 @@ static void waiting_ends_with_the_patience_or_the_stop_flag(void **state) {
     tu__study_close(&study);
 }
 
+static int failures;
+
+static tu_status run_or_fail(tu__sql *sql, const char *statement, size_t count, const tu__sql_value *values,
+                             tu__sql_result *result) {
+    if (!failures) return tu__sql_sqlite.run(sql, statement, count, values, result);
+    failures--;
+    sql->may_retry = true;
+    return tu_fail(TU_IO, "the database is away");
+}
+
+/* Nobody could renew heartbeats while the database was away: others get time to return, and lose no attempt. */
+static void a_database_that_was_away_costs_no_attempt(void **state) {
+    (void)state;
+    tu__study study, other;
+    tu__study_plan plan = plan_of("none", 1);
+    tu__sql_driver driver = tu__sql_sqlite;
+    driver.run = run_or_fail;
+    plan.attempts = 1;
+    open_study(&study, &plan);
+    study.timeout = 0.1;
+    tu__claim first = claim(&study, TU__CLAIMED);
+    assert_int_equal(tu__sql_run(&study.sql, "UPDATE trial SET heartbeat = 1", 0, NULL, NULL), TU_OK);
+    open_study(&other, &plan);
+    other.timeout = 0.1;
+    other.sql.driver = &driver;
+    failures = 10; /* with pauses of 10 ms and more, which grow: together more than half of the timeout */
+    claim(&other, TU__CLAIM_LATER);
+    other.timeout = 1000; /* in the time after it, too */
+    other.sql.away_seconds = 1000;
+    claim(&other, TU__CLAIM_LATER);
+    const tu__claim *claims[] = {&first};
+    assert_int_equal(tu__study_heartbeat(&study, 1, claims), TU_OK); /* it still has its trial */
+    assert_int_equal(tu__sql_run(&study.sql, "UPDATE trial SET heartbeat = 1, attempts = 0", 0, NULL, NULL),
+                     TU_OK);
+    other.sql.back_at -= 2000; /* a worker that does not return is dead */
+    assert_int_equal(claim(&other, TU__CLAIMED).attempt, 1);
+    tu__study_close(&other);
+    tu__study_close(&study);
+}
+
 /* ---- Pruning ---- */
 
 static void asha_keeps_the_best_quarter_of_a_rung(void **state) {
@@ -480,6 +521,88 @@ static void a_study_that_somebody_has_edited_is_shown(void **state) {
     assert_int_equal(tu_study_describe(view, &info), TU_OK);
     assert_int_equal(info.best, 1000000000);
     tu_study_free(view);
+}
+
+static size_t count_of(const char *text, const char *part) {
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++) count++;
+    return count;
+}
+
+/* Copies the first trial, with its values and its report. Costs are different; the best one is that of the last trial. */
+static void add_copies(tu__study *study, int trials) {
+    char first[100], sql[600];
+    snprintf(first, sizeof first,
+             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) ", trials - 1);
+    const char *const inserts[] = {
+        "INSERT INTO trial SELECT study, i, state, claim || i, worker, attempts, heartbeat, created, started, ended,"
+        " step, steps, seconds, 0.5 - i / 40000.0, run, message FROM trial, n",
+        "INSERT INTO parameter SELECT study, i, name, value FROM parameter, n",
+        "INSERT INTO report SELECT study, i, step, steps, share, rung, cost, loss, accuracy FROM report, n"};
+    for (size_t k = 0; k < 3; k++) {
+        const char *select = strstr(inserts[k], "SELECT");
+        snprintf(sql, sizeof sql, "%.*s %s %s", (int)(select - inserts[k]), inserts[k], first, select);
+        if (tu__sql_run(&study->sql, sql, 0, NULL, NULL) != TU_OK) fail_msg("%s", tu_message());
+    }
+}
+
+/* Writes the page of a study with as many trials; the caller frees it. */
+static char *page_of(int trials) {
+    tu__study study;
+    tu__study_plan plan = plan_of("none", trials);
+    char path[300];
+    unlink(database);
+    open_study(&study, &plan);
+    tu__claim c = claim(&study, TU__CLAIMED);
+    report(&study, &c, 64, 0.5);
+    end(&study, &c, TU__TRIAL_FINISHED);
+    if (trials > 1) add_copies(&study, trials);
+    tu__study_close(&study);
+    tu_study *view;
+    if (tu_study_open(folder, NULL, &view) != TU_OK) fail_msg("%s", tu_message());
+    snprintf(path, sizeof path, "%s/page.html", folder);
+    if (tu_study_save_page(view, path) != TU_OK) fail_msg("%s", tu_message());
+    tu_study_free(view);
+    void *bytes;
+    size_t length;
+    assert_int_equal(tu_file_read(path, 100 << 20, &bytes, &length), TU_OK);
+    char *text = malloc(length + 1);
+    assert_non_null(text);
+    memcpy(text, bytes, length);
+    text[length] = '\0';
+    tu_bytes_free(bytes);
+    return text;
+}
+
+/* A browser needed seconds for a page with 10,000 trials in each plot. */
+static void the_page_of_many_trials_draws_some(void **state) {
+    (void)state;
+    char *page = page_of(10000);
+    assert_non_null(strstr(
+        page, "The plots draw 1000 of 10000 trials: the best 500, and others evenly over the search."));
+    assert_non_null(
+        strstr(page, "The best 1000 of 10000 trials; <code>tutti tune --export csv</code> writes all."));
+    assert_int_equal(count_of(page, "<circle"), 3 * 1000);     /* history and two slices */
+    assert_int_equal(count_of(page, " trial\" d="), 2 * 1000); /* parallel coordinates and curves */
+    assert_int_equal(count_of(page, "</tr>\n<tr><td class=\"number\">"), 999);
+    assert_int_equal(count_of(page, "<title>trial 9999, "), 5); /* the best */
+    assert_int_equal(count_of(page, "<title>trial 9500, "), 5); /* the 500th */
+    assert_true(count_of(page, "<title>trial 0, ") == 5);       /* the first of the others … */
+    assert_int_equal(count_of(page, "<title>trial 1, "), 0);
+    assert_int_equal(count_of(page, "<title>trial 19, "), 5); /* … of 19 each */
+    assert_true(strlen(page) < 3000000);
+    free(page);
+}
+
+static void the_page_of_few_trials_draws_all(void **state) {
+    (void)state;
+    char *page = page_of(1000);
+    assert_null(strstr(page, "The plots draw"));
+    assert_null(strstr(page, "The best 1000 of"));
+    assert_int_equal(count_of(page, "<circle"), 3 * 1000);
+    assert_int_equal(count_of(page, "class=\"q0\" r="), 3 * 200); /* a fifth in each colour */
+    assert_int_equal(count_of(page, "class=\"q4\" r="), 3 * 200);
+    free(page);
 }
 
 /* An existing study keeps what the caller did not choose. */
@@ -650,12 +773,15 @@ int main(void) {
         STUDY_TEST(a_connection_that_was_lost_while_idle_is_opened_again),
         STUDY_TEST(one_process_takes_the_test_also_if_the_answer_is_lost),
         STUDY_TEST(waiting_ends_with_the_patience_or_the_stop_flag),
+        STUDY_TEST(a_database_that_was_away_costs_no_attempt),
         STUDY_TEST(asha_keeps_the_best_quarter_of_a_rung),
         STUDY_TEST(the_median_of_others_prunes_after_five_trials),
         cmocka_unit_test(pruners_are_found_by_name),
         STUDY_TEST(a_study_of_something_else_is_refused),
         STUDY_TEST(defaults_do_not_change_an_existing_study),
         STUDY_TEST(a_study_that_somebody_has_edited_is_shown),
+        STUDY_TEST(the_page_of_many_trials_draws_some),
+        STUDY_TEST(the_page_of_few_trials_draws_all),
         STUDY_TEST(another_schema_is_refused),
         STUDY_TEST(what_is_no_study_is_refused),
         cmocka_unit_test(passwords_are_not_shown),

@@ -53,6 +53,60 @@ static void mlp_is_784_512_512_10(void **state) {
     tu_graph_free(b.graph);
 }
 
+/* Returns the largest magnitude of the initial values of a variable; `zeros` gets the number of those that are 0. */
+static float largest_initial_value(const tu_state *state, const char *name, size_t count, size_t *zeros) {
+    float values[64 * 8], largest = 0;
+    assert_true(count <= sizeof values / sizeof *values);
+    assert_int_equal(tu_state_get(state, name, values, count * sizeof *values), TU_OK);
+    *zeros = 0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmaxf(largest, fabsf(values[i]));
+        *zeros += values[i] == 0;
+    }
+    return largest;
+}
+
+/* Glorot's values for weights and biases, so that the rectifiers of the first layer do not all bend in the mean of the rows. */
+static void mlp_for_rows_has_glorots_weights_and_biases(void **state) {
+    (void)state;
+    tu_graph *g;
+    tu_state *values;
+    tu_value logits;
+    size_t zeros;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value rows = tu_batch_input(g, "rows", TU_F32, TU_SHAPE(4, 8));
+    assert_int_equal(tu_network_logits(rows, "mlp", &logits, .classes = 3, .base = 64), TU_OK);
+    assert_int_equal(tu_state_new(g, &values, .seed = 1), TU_OK);
+    const struct {
+        const char *name;
+        size_t count;
+        double fans; /* in + out */
+    } variables[] = {{"hidden1/weights", 64 * 8, 8 + 64},
+                     {"hidden1/bias", 64, 8 + 64},
+                     {"hidden2/bias", 64, 64 + 64},
+                     {"logits/bias", 3, 64 + 3}};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        double bound = sqrt(6 / variables[i].fans);
+        float largest = largest_initial_value(values, variables[i].name, variables[i].count, &zeros);
+        assert_true(largest <= bound && largest > bound * (variables[i].count > 3 ? 0.8 : 0));
+        assert_int_equal(zeros, 0);
+    }
+    tu_state_free(values);
+    tu_graph_free(g);
+}
+
+static void mlp_for_images_has_biases_of_zero(void **state) {
+    (void)state;
+    built b = build("mlp", &(tu_network_options){.struct_size = sizeof(tu_network_options), .base = 16});
+    tu_state *values;
+    size_t zeros;
+    assert_int_equal(tu_state_new(b.graph, &values, .seed = 1), TU_OK);
+    assert_true(largest_initial_value(values, "hidden1/bias", 16, &zeros) == 0);
+    assert_true(largest_initial_value(values, "logits/bias", 10, &zeros) == 0);
+    tu_state_free(values);
+    tu_graph_free(b.graph);
+}
+
 static void tutorial_cnn_has_the_shapes_of_tensorflows_tutorial(void **state) {
     (void)state;
     built b = build("tutorial-cnn", NULL);
@@ -435,6 +489,8 @@ static void sgd_rejects_invalid_arguments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mlp_is_784_512_512_10),
+        cmocka_unit_test(mlp_for_rows_has_glorots_weights_and_biases),
+        cmocka_unit_test(mlp_for_images_has_biases_of_zero),
         cmocka_unit_test(tutorial_cnn_has_the_shapes_of_tensorflows_tutorial),
         cmocka_unit_test(tutorial_cnn_has_the_initialisers_of_tensorflows_tutorial),
         cmocka_unit_test(resnet20_has_the_shapes_of_its_paper),

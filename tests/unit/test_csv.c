@@ -109,7 +109,7 @@ static void blocks_have_every_record_once(void **state) {
         tu__csv csv;
         tu__csv_blocks blocks;
         char seen[16] = "";
-        assert_int_equal(tu__csv_open(f.file, &csv), TU_OK);
+        assert_int_equal(tu__csv_open(f.file, NULL, &csv), TU_OK);
         assert_int_equal(tu__csv_divide(&csv, bytes, 2, &blocks), TU_OK);
         assert_int_equal(blocks.rows, 5);
         for (size_t i = 0; i < blocks.count; i++) {
@@ -312,6 +312,67 @@ static void delimiters_are_found_in_the_header(void **state) {
     }
 }
 
+/* A first line with a number may be a row: it was lost silently. */
+static void a_number_in_the_header_is_reported(void **state) {
+    (void)state;
+    static const char flowers[] = "5.1,3.5,setosa\n4.9,3,setosa\n6.2,2.8,virginica\n5.9,3.2,virginica\n";
+    tu_dataset *set;
+    tu_dataset_options o = {.struct_size = sizeof o};
+    assert_int_equal(open_text(flowers, &o, &set), TU_OK);
+    assert_non_null(strstr(set->info.notice,
+                           "is read as the header, although '5.1' is a number; if the file has no "
+                           "header, use --header no"));
+    assert_int_equal(set->info.count[TU_TRAIN] + set->info.count[TU_TEST], 3);
+    tu_dataset_free(set);
+    o.header = "yes";
+    assert_int_equal(open_text(flowers, &o, &set), TU_OK);
+    assert_null(set->info.notice);
+    tu_dataset_free(set);
+}
+
+static void a_file_without_a_header_has_numbered_columns(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "5.1,3.5,setosa\n4.9,3,setosa\n6.2,2.8,virginica\n5.9,3.2,virginica\n",
+        "\xEF\xBB\xBF"
+        "5.1;3.5;\"setosa\"\r\n4.9;3;setosa\r\n6.2;2.8;virginica\r\n\r\n5.9;3.2;virginica",
+        "\n5.1,3.5,setosa\n4.9,3,setosa\n6.2,2.8,virginica\n5.9,3.2,virginica\n"};
+    const tu_dataset_options o = {.struct_size = sizeof o, .header = "no", .target = "column 3"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        tu_dataset *set;
+        float sum = 0;
+        assert_int_equal(open_text(texts[i], &o, &set), TU_OK);
+        assert_null(set->info.notice);
+        assert_string_equal(set->columns.column[0].fields[1].name, "column 2");
+        assert_int_equal(set->info.classes, 2);
+        assert_int_equal(set->info.count[TU_TRAIN] + set->info.count[TU_TEST], 4);
+        for (int split = TU_TRAIN; split <= TU_TEST; split++)
+            for (int64_t row = 0; row < set->info.count[split]; row++) {
+                float numbers[2];
+                int32_t class;
+                assert_int_equal(
+                    tu_dataset_read_columns(set, (tu_split)split, row, (void *[]){numbers, &class}), TU_OK);
+                sum += numbers[0];
+            }
+        assert_float_equal(sum, 5.1 + 4.9 + 6.2 + 5.9, 1e-5);
+        tu_dataset_free(set);
+    }
+}
+
+/* Names such as 0, 1, 2, or years. */
+static void a_header_of_numbers_can_be_confirmed(void **state) {
+    (void)state;
+    tu_dataset *set;
+    const tu_dataset_options o = {.struct_size = sizeof o, .header = "yes", .target = "2020"};
+    assert_int_equal(open_text("2019,2020\n1,2\n3,4\n5,7\n", &o, &set), TU_OK);
+    assert_string_equal(set->columns.column[0].fields[0].name, "2019");
+    assert_int_equal(set->info.count[TU_TRAIN] + set->info.count[TU_TEST], 3);
+    tu_dataset_free(set);
+    const tu_dataset_options wrong = {.struct_size = sizeof wrong, .header = "maybe"};
+    assert_int_equal(open_text("x,y\n1,2\n3,4\n", &wrong, &set), TU_INVALID);
+    assert_string_equal(tu_message(), "--header 'maybe': expected yes or no");
+}
+
 /* Row numbers of R and pandas are left out, with a notice. */
 static void row_names_are_left_out(void **state) {
     (void)state;
@@ -458,6 +519,9 @@ int main(void) {
         cmocka_unit_test(categories_are_of_the_training_rows),
         cmocka_unit_test(a_target_of_text_has_classes),
         cmocka_unit_test(delimiters_are_found_in_the_header),
+        cmocka_unit_test(a_number_in_the_header_is_reported),
+        cmocka_unit_test(a_file_without_a_header_has_numbered_columns),
+        cmocka_unit_test(a_header_of_numbers_can_be_confirmed),
         cmocka_unit_test(row_names_are_left_out),
         cmocka_unit_test(a_column_without_a_name_can_be_the_target),
         cmocka_unit_test(a_long_dropped_cell_with_text_after_its_quote_is_refused),

@@ -228,6 +228,46 @@ static void damaged_merges_are_rejected_with_their_line(void **state) {
     }
 }
 
+static void write_merges(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A name alone does not say which tokens a file has. */
+static void descriptions_name_the_merges(void **state) {
+    (void)state;
+    char path[] = "/tmp/tutti-merges-XXXXXX", description[200];
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    write_merges(path, "#version: 0.2\nl i\n");
+    tu_tokenizer *t = open_tokenizer(path);
+    snprintf(description, sizeof description, "%s", tu_tokenizer_description(t));
+    assert_memory_equal(description, path, strlen(path));
+    assert_memory_equal(description + strlen(path), " sha256:", 8);
+    assert_int_equal(strlen(description), strlen(path) + 8 + 64);
+    tu_tokenizer_free(t);
+    t = open_tokenizer(description);
+    assert_string_equal(tu_tokenizer_name(t), path);
+    assert_string_equal(tu_tokenizer_description(t), description);
+    tu_tokenizer_free(t);
+    write_merges(path, "#version: 0.2\ni n\n");
+    assert_int_equal(tu_tokenizer_open(description, &t), TU_INVALID);
+    assert_message("but the tokens were made with merges of ");
+    t = open_tokenizer(path);
+    assert_false(tu__same_tokenizer(description, tu_tokenizer_description(t)));
+    assert_true(tu__same_tokenizer(path, tu_tokenizer_description(t))); /* of an older file: not known */
+    assert_true(tu__same_tokenizer("", description));
+    assert_false(tu__same_tokenizer("bytes", description));
+    tu_tokenizer_free(t);
+    t = open_tokenizer("bytes");
+    assert_string_equal(tu_tokenizer_description(t), "bytes");
+    tu_tokenizer_free(t);
+    unlink(path);
+}
+
 static void unknown_tokenizers_and_tokens_are_errors(void **state) {
     (void)state;
     tu_tokenizer *t;
@@ -270,6 +310,7 @@ int main(void) {
         cmocka_unit_test(bytes_are_their_own_tokens),
         cmocka_unit_test(text_that_is_not_utf8_is_located),
         cmocka_unit_test(damaged_merges_are_rejected_with_their_line),
+        cmocka_unit_test(descriptions_name_the_merges),
         cmocka_unit_test(unknown_tokenizers_and_tokens_are_errors),
         cmocka_unit_test(characters_have_the_classes_of_unicode),
     };
