@@ -334,8 +334,8 @@ static void a_file_without_a_header_has_numbered_columns(void **state) {
     (void)state;
     static const char *const texts[] = {
         "5.1,3.5,setosa\n4.9,3,setosa\n6.2,2.8,virginica\n5.9,3.2,virginica\n",
-        "\xEF\xBB\xBF"
-        "5.1;3.5;\"setosa\"\r\n4.9;3;setosa\r\n6.2;2.8;virginica\r\n\r\n5.9;3.2;virginica",
+        ("\xEF\xBB\xBF"
+         "5.1;3.5;\"setosa\"\r\n4.9;3;setosa\r\n6.2;2.8;virginica\r\n\r\n5.9;3.2;virginica"),
         "\n5.1,3.5,setosa\n4.9,3,setosa\n6.2,2.8,virginica\n5.9,3.2,virginica\n"};
     const tu_dataset_options o = {.struct_size = sizeof o, .header = "no", .target = "column 3"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
