@@ -535,8 +535,8 @@ static void add_copies(tu__study *study, int trials) {
     snprintf(first, sizeof first,
              "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) ", trials - 1);
     const char *const inserts[] = {
-        "INSERT INTO trial SELECT study, i, state, claim || i, worker, attempts, heartbeat, created, started, ended,"
-        " step, steps, seconds, 0.5 - i / 40000.0, run, message FROM trial, n",
+        ("INSERT INTO trial SELECT study, i, state, claim || i, worker, attempts, heartbeat, created, started, ended,"
+         " step, steps, seconds, 0.5 - i / 40000.0, run, message FROM trial, n"),
         "INSERT INTO parameter SELECT study, i, name, value FROM parameter, n",
         "INSERT INTO report SELECT study, i, step, steps, share, rung, cost, loss, accuracy FROM report, n"};
     for (size_t k = 0; k < 3; k++) {
