@@ -86,6 +86,7 @@ static void expect_flat(const char *what, const char *counted, int64_t count) {
         "%ld; threads %ld, %ld\n",
         what, now() - samples.begin, (long long)count, counted, rss[0], rss[1], descriptors[0],
         descriptors[1], threads[0], threads[1]);
+    assert_int_equal(samples.count, SAMPLES); /* the loop has not ended before its time */
     assert_true(rss[1] - rss[0] <= MAX_GROWTH_KIB);
     assert_int_equal(descriptors[0], descriptors[1]);
     assert_int_equal(threads[0], threads[1]);
@@ -105,8 +106,9 @@ static void a_long_training_uses_no_more_memory(void **state) {
     int64_t steps = 0;
     stop_flag = 0;
     begin_sampling();
-    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 1000000, .checkpoint_every = 1000,
-                .evaluate_every = 5000, .stop = &stop_flag, .on_report = sample_training, .context = &steps);
+    train_small(set, NULL, .out = in_scratch("run").text, .steps = INT64_C(1000000000),
+                .checkpoint_every = 1000, .evaluate_every = 20000, .stop = &stop_flag,
+                .on_report = sample_training, .context = &steps);
     expect_flat("training", "steps", steps);
 }
 
