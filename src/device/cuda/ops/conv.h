@@ -85,6 +85,8 @@ tu_status cuda_conv_small_new(tu__selection *s, const cuda_convolution *c, cuda_
 /* Estimate the seconds of this kernel, and of a library's, with what follows it; the latter for many results. */
 double cuda_conv_small_seconds(const cuda_convolution *c, int multiprocessors);
 double cuda_conv_library_seconds(const cuda_convolution *c, int multiprocessors);
+/* True if the numbers of pixels and channels of y and of the filter's elements, and padded coordinates, fit into an int. */
+bool cuda_conv_fits_int(const cuda_convolution *c);
 /* True if the results fill the GPU with the tiles of a library. */
 bool cuda_conv_has_many_results(const cuda_convolution *c, int multiprocessors);
 tu_status cuda_conv_small_run(const tu__kernel *k, const cuda_conv_small *small);

@@ -36,16 +36,20 @@ static int64_t divide_up(int64_t n, int64_t d) {
 
 /* ---- Supported convolutions ---- */
 
-/* True if all element counts and padded coordinates fit into an int. */
-static bool fits_int(const cuda_convolution *c) {
+bool cuda_conv_fits_int(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const int64_t limit = INT32_MAX / 4, axis = 1 << 20;
     for (int i = 0; i < 2; i++)
         if (c->x_size[i] > axis || c->y_size[i] > axis || w->stride[i] > axis || w->pad[2 * i] > axis ||
             w->size[i] * w->dilation[i] > axis)
             return false;
-    return c->images <= limit / (c->x_size[0] * c->x_size[1]) && cuda_conv_pixels(c) <= limit &&
-           c->y_channels <= axis && w->size[0] * w->size[1] * c->x_channels <= limit;
+    return cuda_conv_pixels(c) <= limit && c->y_channels <= axis &&
+           w->size[0] * w->size[1] * c->x_channels <= limit;
+}
+
+/* Pixels of x are numbered in an int. */
+static bool fits_int(const cuda_convolution *c) {
+    return cuda_conv_fits_int(c) && c->images <= INT32_MAX / 4 / (c->x_size[0] * c->x_size[1]);
 }
 
 static bool is_supported(const cuda_convolution *c, int capability) {

@@ -67,17 +67,11 @@ static int64_t count_steps(const cuda_convolution *c) {
 
 /* ---- Supported convolutions ---- */
 
-/* True if counts and padded coordinates fit into an int, and 16-byte words of x, filter and y are numbered in 32 bits. */
+/* 16-byte words of x, filter and y are numbered in 32 bits. */
 static bool fits_int(const cuda_convolution *c) {
-    const tu__windows *w = &c->windows;
-    const int64_t limit = INT32_MAX / 4, axis = 1 << 20;
-    for (int i = 0; i < 2; i++)
-        if (c->x_size[i] > axis || c->y_size[i] > axis || w->stride[i] > axis || w->pad[2 * i] > axis ||
-            w->size[i] * w->dilation[i] > axis)
-            return false;
-    return c->x_channels <= axis && c->y_channels <= axis && cuda_conv_pixels(c) <= limit &&
+    return cuda_conv_fits_int(c) && c->x_channels <= 1 << 20 &&
            cuda_conv_pixels(c) <= UINT32_MAX / (c->y_channels / 8) &&
-           c->y_channels <= limit / (count_taps(c) * c->x_channels / 8) &&
+           c->y_channels <= INT32_MAX / 4 / (count_taps(c) * c->x_channels / 8) &&
            c->images <= UINT32_MAX / (c->x_size[0] * c->x_size[1]) / (c->x_channels / 8);
 }
 
