@@ -3,8 +3,8 @@
 
     bench/compare/gpt2.py FOLDER [--batch 32] [--context 1024] [--device cuda] [--mode compile] [--reference]
 
-FOLDER has weights.safetensors, tokens.bin and tutti.json (bench/text/bench_gpt2.c), which also has the length of the warm-up of the
-learning rate. PyTorch uses bf16 autocast, flash attention, the fused AdamW and, unless --mode is eager, torch.compile. Prints the difference of every loss. With --reference
+FOLDER has weights.safetensors, tokens.bin and tutti.json (bench/text/bench_gpt2.c), which also has the learning rate and its
+warm-up. PyTorch uses bf16 autocast, flash attention, the fused AdamW and, unless --mode is eager, torch.compile. Prints the difference of every loss. With --reference
 PyTorch also trains in f32, which shows the errors of both. Exit status 1: a loss differs by more than --most.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-RATE, BETAS, DECAY = 6e-4, (0.9, 0.95), 0.1
+BETAS, DECAY = (0.9, 0.95), 0.1
 
 
 def read_weights(path, device):
@@ -71,15 +71,15 @@ class Gpt(torch.nn.Module):
 
 
 class Trainer:
-    def __init__(self, weights, device, mode, warmup, half=True):
+    def __init__(self, weights, device, mode, recipe, half=True):
         self.network = Gpt(weights)
         matrices = [p for p in self.network.parameters() if p.dim() >= 2]
         others = [p for p in self.network.parameters() if p.dim() < 2]
         groups = [{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
         fused = {"fused": True} if device == "cuda" else {}
-        self.optimizer = torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=1e-8, **fused)
+        self.optimizer = torch.optim.AdamW(groups, lr=recipe["rate"], betas=BETAS, eps=1e-8, **fused)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: min(1.0, (step + 1) / max(1, warmup)))
+            self.optimizer, lambda step: min(1.0, (step + 1) / max(1, recipe["warmup"])))
         self.loss = torch.compile(self.network) if mode == "compile" else self.network
         self.device = device
         self.half = half
@@ -98,10 +98,10 @@ class Trainer:
         return [loss.item() for loss in losses]
 
 
-def train_reference(weights, device, warmup, batches):
+def train_reference(weights, device, recipe, batches):
     """Returns the losses in f32, without tf32."""
     torch.set_float32_matmul_precision("highest")
-    losses = Trainer(weights, device, "eager", warmup, half=False).losses(batches)
+    losses = Trainer(weights, device, "eager", recipe, half=False).losses(batches)
     torch.set_float32_matmul_precision("high")
     return losses
 
@@ -136,7 +136,7 @@ def main():
     tokens = torch.frombuffer(bytearray((args.folder / "tokens.bin").read_bytes()), dtype=torch.int32)
     tokens = tokens.reshape(-1, args.batch, args.context + 1).long().to(args.device)
     trainer = Trainer(read_weights(args.folder / "weights.safetensors", args.device), args.device, args.mode,
-                      tutti["warmup"])
+                      tutti)
     losses = trainer.losses(tokens)
     wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
     wait()
@@ -151,7 +151,7 @@ def main():
     if args.reference:
         del trainer
         exact = train_reference(read_weights(args.folder / "weights.safetensors", args.device), args.device,
-                                tutti["warmup"], tokens)
+                                tutti, tokens)
         print_differences("tutti - f32", tutti["losses"], exact)
         print_differences("torch - f32", losses, exact)
     print(f"largest difference of {len(losses)} losses: {worst:.4f} (at most {args.most})")

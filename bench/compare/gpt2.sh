@@ -11,6 +11,7 @@
 #   STEPS    50 (of which losses are compared)
 #   TIMED    40 (steps)
 #   WARMUP   700 (steps in which the learning rate grows)
+#   RATE     6e-4 (after them)
 #   MODE     compile; or eager, for PyTorch
 #   REFERENCE  0; 1 also trains in f32 in PyTorch, which shows the errors of both
 #   KERNELS  1; 0 skips the table of kernel times
@@ -40,7 +41,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 status=0
-"$program" "$folder" gpt2-124M "$device" bf16 "$batch" "$context" "${STEPS:-50}" "${TIMED:-40}" "${WARMUP:-700}"
+"$program" "$folder" gpt2-124M "$device" bf16 "$batch" "$context" "${STEPS:-50}" "${TIMED:-40}" "${WARMUP:-700}" "${RATE:-6e-4}"
 echo "Tutti has trained after $SECONDS s"
 if [[ ${KERNELS:-1} != 0 ]]; then
     "$build/tutti" bench gpt2-124M --devices "$device" --precision bf16 --batch "$batch" --steps 10 --repeat 2 \

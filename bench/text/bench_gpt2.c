@@ -1,11 +1,11 @@
 /* Trains a GPT on synthetic tokens and prints the loss of every step, then the time of a step. bench/compare/gpt2.py
  * trains the same network in PyTorch, from the weights and tokens that this program has saved.
  *
- *     bench_gpt2 FOLDER [NETWORK DEVICE PRECISION BATCH CONTEXT STEPS TIMED_STEPS WARMUP]
- *     bench_gpt2 /tmp/gpt2 gpt2-124M gpu:0 bf16 32 1024 50 100 700
+ *     bench_gpt2 FOLDER [NETWORK DEVICE PRECISION BATCH CONTEXT STEPS TIMED_STEPS WARMUP RATE]
+ *     bench_gpt2 /tmp/gpt2 gpt2-124M gpu:0 bf16 32 1024 50 100 700 6e-4
  *
- * The optimizer is that of the usual recipe for gpt2-124M: AdamW with a rate of 6e-4 after a linear warm-up. WARMUP is its length in
- * steps, 700 in that recipe; 0: none. With a short one, the first updates of AdamW change every weight by nearly the full rate, and
+ * The optimizer is that of the usual recipe for gpt2-124M: AdamW with a learning rate of 6e-4 after a linear warm-up of 700 steps;
+ * WARMUP 0: none. With a short one, the first updates of AdamW change every weight by nearly the full rate, and
  * the losses of two runs that round differently, even both in PyTorch, move apart by some hundredths for a while.
  *
  * Files in FOLDER: weights.safetensors, tokens.bin (i32 [STEPS, BATCH, CONTEXT + 1]), tutti.json. The token after t is a
@@ -23,6 +23,7 @@
 typedef struct job {
     const char *folder, *network, *device, *precision;
     int64_t batch, context, steps, timed_steps, warmup, vocabulary;
+    double rate;
     tu_graph *graph;
     tu_network_graph net;
     tu_program *program;
@@ -70,7 +71,7 @@ static void build(job *j) {
     tu_set_training(j->graph, true);
     j->net = TU_SIZED(tu_network_graph);
     must(tu_network_build(j->graph, j->network, &j->net, .batch = j->batch, .context = j->context));
-    tu_value rate = tu_schedule(j->graph, .rate = 6e-4, .warmup = j->warmup);
+    tu_value rate = tu_schedule(j->graph, .rate = j->rate, .warmup = j->warmup);
     must(tu_add_optimizer(j->net.loss, NULL, .name = "adamw", .rate = rate, .beta2 = 0.95,
                           .weight_decay = 0.1, .unguarded = true));
     must(tu_compile(j->graph, &j->program, .devices = j->device, .precision = j->precision,
@@ -94,7 +95,7 @@ static void run_steps(const job *j, int64_t steps, bool same_batch) {
 int main(int argc, char **argv) {
     if (argc < 2) {
         fprintf(stderr, "usage: bench_gpt2 FOLDER [NETWORK DEVICE PRECISION BATCH CONTEXT STEPS TIMED_STEPS "
-                        "WARMUP]\n");
+                        "WARMUP RATE]\n");
         return 2;
     }
     job j = {.folder = argv[1],
@@ -105,7 +106,8 @@ int main(int argc, char **argv) {
              .context = argc > 6 ? atoll(argv[6]) : 1024,
              .steps = argc > 7 ? atoll(argv[7]) : 50,
              .timed_steps = argc > 8 ? atoll(argv[8]) : 100,
-             .warmup = argc > 9 ? atoll(argv[9]) : 700};
+             .warmup = argc > 9 ? atoll(argv[9]) : 700,
+             .rate = argc > 10 ? atof(argv[10]) : 6e-4};
     build(&j);
     draw_tokens(&j);
     save_weights(&j);
@@ -120,7 +122,7 @@ int main(int argc, char **argv) {
         run_steps(&j, j.timed_steps, true);
         ms = (seconds_now() - start) * 1e3 / (double)j.timed_steps;
     }
-    fprintf(file, "],\"ms_per_step\":%.3f,\"warmup\":%" PRId64 "}\n", ms, j.warmup);
+    fprintf(file, "],\"ms_per_step\":%.3f,\"warmup\":%" PRId64 ",\"rate\":%g}\n", ms, j.warmup, j.rate);
     fclose(file);
     printf("tutti: %.2f ms per step, loss %.4f\n", ms,
            (double)j.losses[j.timed_steps ? j.timed_steps - 1 : j.steps - 1]);
