@@ -2,7 +2,8 @@
 # $data, a data set of 256 images of 8 x 8 x 3 bytes in ten classes. To be sourced, after `tutti` is set.
 export LC_ALL=C OMP_WAIT_POLICY=passive
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# A child that a signal ends before it has become another program runs the trap too.
+trap '[[ $BASHPID != "$$" ]] || rm -rf "$scratch"' EXIT
 mkdir "$scratch/home" "$scratch/tmp"
 export HOME=$scratch/home TMPDIR=$scratch/tmp
 unset XDG_CACHE_HOME TUTTI_DATA
